@@ -1,0 +1,1 @@
+"""The language that users write, and errors that point at what they wrote."""
