@@ -1,0 +1,261 @@
+"""Shows a plan: the graph as written, what the rules made of it, and where each part runs, with the reasons.
+
+`describe` gives the plan as plain data, which is the JSON form; `as_text` and `as_mermaid` are views of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from cepheid.model.time import format_duration
+from cepheid.plan.graph import Graph, Operator, Query
+from cepheid.plan.operators import KINDS, Schema
+from cepheid.plan.planner import Plan
+
+Described: TypeAlias = dict[str, Any]
+
+
+def describe(plan: Plan, name: str, only: str | None = None) -> Described:
+    """The logical, optimised and physical plan; `only` keeps what one query, operator or consumer depends on."""
+    optimised_names = _upstream(plan.graph, only)
+    logical_names = _upstream(plan.logical, only)
+    return {
+        "application": name,
+        "levels": list(plan.graph.levels),
+        "logical": _logical(plan.logical, plan.schemas, logical_names),
+        "optimised": {
+            **_logical(plan.graph, plan.schemas, optimised_names),
+            "shared": {k: list(v) for k, v in plan.shared.items() if only is None or k in optimised_names},
+            "pruned": [n for n in plan.pruned if only is None],
+        },
+        "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
+        + [_physical_consumer(plan, n) for n in plan.graph.consumers if n in optimised_names],
+    }
+
+
+def _upstream(graph: Graph, only: str | None) -> set[str]:
+    """The names of a query or consumer and of all it depends on; of everything if none is given."""
+    if only is None:
+        return {*graph.producers(), *graph.consumers}
+    consumer = graph.consumers.get(only) if graph.producer(only) is None else None
+    found = {only} if consumer is None else {only, consumer.input}
+    unexplored = list(found)
+    while unexplored:
+        for given in graph.inputs_of(unexplored.pop()):
+            if given not in found:
+                found.add(given)
+                unexplored.append(given)
+    return found
+
+
+def _logical(graph: Graph, schemas: Mapping[str, Schema], names: set[str]) -> Described:
+    return {
+        "streams": [
+            {"name": s.name, "attributes": _attributes(s.attributes), "key": list(s.key)}
+            for s in graph.streams.values()
+            if s.name in names
+        ],
+        "operators": [_operator(o, schemas) for o in graph.operators.values() if o.name in names],
+        "queries": [_query(q) for q in graph.queries.values() if q.name in names],
+        "consumers": [
+            {"name": c.name, "input": c.input, "level": graph.levels[graph.level_of(c.level)], "stale": c.stale}
+            for c in graph.consumers.values()
+            if c.name in names
+        ],
+    }
+
+
+def _attributes(schema: Schema) -> dict[str, str]:
+    return {name: kind.value for name, kind in schema.items()}
+
+
+def _operator(operator: Operator, schemas: Mapping[str, Schema]) -> Described:
+    kind = KINDS[operator.kind]
+    given = {name: value for name, value in operator.parameters if value is not None}
+    return {
+        "name": operator.name,
+        "kind": operator.kind,
+        "inputs": list(operator.inputs),
+        "parameters": {name: "(secret)" if kind.is_secret(name) else value for name, value in given.items()},
+        "relative": [{"inputs": list(r.inputs), "within": format_duration(r.within)} for r in operator.relative],
+        "fire": operator.fire,
+        "share": operator.share,
+        "output": _attributes(schemas.get(operator.name, {})),
+    }
+
+
+def _query(query: Query) -> Described:
+    return {"name": query.name, "inputs": list(query.inputs), "level": query.level, "text": query.text}
+
+
+def _physical(plan: Plan, name: str) -> Described:
+    graph = plan.graph
+    what = "stream" if name in graph.streams else "operator" if name in graph.operators else "query"
+    node: Described = {"name": name, "type": what, "level": plan.level(name), "inputs": list(graph.inputs_of(name))}
+    if what == "operator":
+        node["kind"] = graph.operators[name].kind
+        node["stands_for"] = list(plan.shared.get(name, ()))
+    if (temporal := plan.temporal.get(name)) is not None:
+        node["valid_for"] = _duration(temporal.valid_for)
+        node["period"] = _duration(temporal.period)
+        node["ring"] = temporal.ring
+        node["ring_bound"] = temporal.bound
+        node["stale"] = temporal.stale
+    if (placement := plan.placement.get(name)) is not None:
+        node["engine"] = placement.engine
+        node["reason"] = placement.reason
+    return node
+
+
+def _physical_consumer(plan: Plan, name: str) -> Described:
+    consumer = plan.graph.consumers[name]
+    return {
+        "name": name,
+        "type": "consumer",
+        "level": plan.graph.levels[plan.graph.level_of(consumer.level)],
+        "inputs": [consumer.input],
+        "stale": consumer.stale,
+    }
+
+
+def _duration(microseconds: int | None) -> str | None:
+    return None if microseconds is None else format_duration(microseconds)
+
+
+def as_text(described: Described) -> str:
+    """Three sections: the graph as written, what the rules changed, and a table of what runs where."""
+    return "\n".join([*_logical_text(described), "", *_optimised_text(described), "", *_physical_text(described)])
+
+
+def _logical_text(described: Described) -> Iterator[str]:
+    logical = described["logical"]
+    yield "Logical plan: as written"
+    nodes: dict[str, Described] = {}
+    for section in ("streams", "operators", "queries"):
+        for node in logical[section]:
+            nodes.setdefault(node["name"], {**node, "section": section})
+    shown: set[str] = set()
+    read = {given for section in ("operators", "queries") for node in logical[section] for given in node["inputs"]}
+    for consumer in logical["consumers"]:
+        yield f"  {consumer['name']}  consumer, {consumer['level']}, {consumer['stale']}"
+        yield from _tree([consumer["input"]], nodes, shown, "  ")
+        read.add(consumer["input"])
+    yield from _tree([name for name in nodes if name not in read], nodes, shown, None)
+
+
+def _tree(roots: Sequence[str], nodes: Mapping[str, Described], shown: set[str], indent: str | None) -> Iterator[str]:
+    """The nodes and what they read, each drawn once. Iterative: a graph can be deeper than Python's stack."""
+    stack = [(name, indent, i == len(roots) - 1) for i, name in reversed(list(enumerate(roots)))]
+    while stack:
+        name, lead, last = stack.pop()
+        node = nodes[name]
+        again = name in shown and bool(node.get("inputs"))
+        branch = "  " if lead is None else f"{lead}{'└─ ' if last else '├─ '}"
+        yield f"{branch}{name}  {_label(node)}" + ("  (above)" if again else "")
+        if again:
+            continue
+        shown.add(name)
+        below = "  " if lead is None else f"{lead}{'   ' if last else '│  '}"
+        inputs = node.get("inputs", [])
+        stack += [(given, below, i == len(inputs) - 1) for i, given in reversed(list(enumerate(inputs)))]
+
+
+def _label(node: Described) -> str:
+    if node["section"] == "streams":
+        return "stream " + ", ".join(f"{name}: {kind}" for name, kind in node["attributes"].items())
+    if node["section"] == "queries":
+        return f"query{', ' + node['level'] if node['level'] else ''}"
+    parts = [node["kind"]]
+    parts += [f"{' and '.join(r['inputs'])} within {r['within']}" for r in node["relative"]]
+    parts += [] if node["fire"] == "all" else ["fires on any input"]
+    parts += [] if node["share"] else ["not shared"]
+    return ", ".join(parts)
+
+
+def _optimised_text(described: Described) -> Iterator[str]:
+    optimised = described["optimised"]
+    yield "Optimised plan: what the rules changed"
+    for kept, others in optimised["shared"].items():
+        yield f"  share   {kept} stands for {', '.join(others)}: the same kind, parameters and inputs"
+    for name in optimised["pruned"]:
+        yield f"  prune   {name} is not run: no consumer or query needs it"
+    if not optimised["shared"] and not optimised["pruned"]:
+        yield "  nothing: no operator is equal to another, and all are needed"
+
+
+_COLUMNS: Final = (
+    ("name", "name"),
+    ("what", "what"),
+    ("level", "level"),
+    ("valid_for", "valid for"),
+    ("period", "every"),
+    ("ring", "ring"),
+    ("stale", "if stale"),
+    ("engine", "runs in"),
+    ("reason", "because"),
+)
+
+
+def _physical_text(described: Described) -> Iterator[str]:
+    yield "Physical plan: what runs where, and why"
+    rows = [[title for _, title in _COLUMNS]]
+    for node in described["physical"]:
+        cells = {**node, "what": node.get("kind", node["type"])}
+        if node["type"] in ("stream", "operator"):
+            cells["valid_for"] = node["valid_for"] or "forever"
+            cells["period"] = node["period"] or "-"
+            if node["ring_bound"] != "valid_for / period":
+                cells["ring"] = f"{node['ring']} ({node['ring_bound']})"
+        rows.append([str(cells.get(key) if cells.get(key) is not None else "") for key, _ in _COLUMNS])
+    yield from _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+
+
+#: Fill and stroke of the levels in a drawing, highest first; further levels take the last.
+_COLOURS: Final = ("#fde0dd,#c51b8a", "#fee8c8,#e34a33", "#e0f3db,#43a2ca", "#f0f0f0,#969696")
+_SHAPES: Final = {"stream": ("([", "])"), "operator": ("[", "]"), "query": ("{{", "}}"), "consumer": ("[/", "/]")}
+
+
+def as_mermaid(described: Described) -> str:
+    """A flowchart of the physical plan: a box an engine, a colour a level."""
+    nodes = described["physical"]
+    ids = {(node["type"] == "consumer", node["name"]): f"n{i}" for i, node in enumerate(nodes)}
+    lines = ["flowchart LR"]
+    for engine in ("service", "spark"):
+        inside = [node for node in nodes if node.get("engine") == engine]
+        if inside:
+            title = "real-time service" if engine == "service" else "Spark"
+            lines += [f'  subgraph {engine}["{title}"]', *("  " + _mermaid_node(n, ids) for n in inside), "  end"]
+    lines += [_mermaid_node(node, ids) for node in nodes if "engine" not in node]
+    for node in nodes:
+        reader = ids[node["type"] == "consumer", node["name"]]
+        lines += [f"  {ids[False, given]} --> {reader}" for given in node["inputs"]]
+    used = {node["level"] for node in nodes}
+    for rank, level in enumerate(described["levels"]):
+        if level in used:
+            fill, stroke = _COLOURS[min(rank, len(_COLOURS) - 1)].split(",")
+            lines.append(f"  classDef {level} fill:{fill},stroke:{stroke}")
+    return "\n".join(lines)
+
+
+def _mermaid_node(node: Described, ids: Mapping[tuple[bool, str], str]) -> str:
+    opening, closing = _SHAPES[node["type"]]
+    details = [node.get("kind", node["type"]), node["level"]]
+    if node.get("valid_for"):
+        details.append(f"valid {node['valid_for']}")
+    if "ring" in node:
+        details.append(f"ring {node['ring']}")
+    stands_for = _also(node.get("stands_for", ()))
+    label = f"<b>{node['name']}</b>{stands_for}<br/>{', '.join(details)}"
+    return f'  {ids[node["type"] == "consumer", node["name"]]}{opening}"{label}"{closing}:::{node["level"]}'
+
+
+def _also(names: Iterable[str]) -> str:
+    listed = list(names)
+    return f" = {', '.join(listed[:4])}{' ...' if len(listed) > 4 else ''}" if listed else ""

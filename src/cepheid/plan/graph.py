@@ -1,0 +1,102 @@
+"""The graph: streams, operators, queries and consumers, as every front end builds it and every engine runs it.
+
+Edges are by name. Streams, operators and queries produce events, so they share one space of names; consumers have
+their own. The order in which things were declared is kept: it is the position in the plan that rule G6 speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from cepheid.model.streams import Stream
+
+Engine: TypeAlias = Literal["auto", "spark", "service"]
+Stale: TypeAlias = Literal["mark", "shed"]
+Parameter: TypeAlias = "str | int | float | bool | tuple[Parameter, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Inputs of one operator that must have begun at most `within` microseconds apart (rule G2)."""
+
+    inputs: tuple[str, ...]
+    within: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A step of processing: fires when its inputs are bound, and produces an event."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+    relative: tuple[Relative, ...] = ()
+    share: bool = True
+    fire: Literal["all", "any"] = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A χ-CEP query: its text, what it reads, and what it asks of the planner.
+
+    `level` is None where nobody said one. `fast_clauses` are the clauses in the text that ask for the fast lane.
+    """
+
+    name: str
+    text: str
+    inputs: tuple[str, ...]
+    level: str | None = None
+    engine: Engine = "auto"
+    fast_clauses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Who receives the events of `input`, how important that is, and what to do with stale ones."""
+
+    name: str
+    input: str
+    level: str | None = None
+    stale: Stale = "mark"
+
+
+Producer: TypeAlias = Stream | Operator | Query
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The logical plan of an application.
+
+    `levels` are highest first; `archived` says whether streams are kept. `broken` names exist but could not be read, so
+    that nothing is said about references to them.
+    """
+
+    levels: tuple[str, ...]
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    archived: bool = False
+    broken: frozenset[str] = frozenset()
+
+    def producer(self, name: str) -> Producer | None:
+        """The stream, operator or query of that name."""
+        return self.streams.get(name) or self.operators.get(name) or self.queries.get(name)
+
+    def producers(self) -> Iterator[str]:
+        """The names that an input can have."""
+        yield from self.streams
+        yield from self.operators
+        yield from self.queries
+
+    def inputs_of(self, name: str) -> tuple[str, ...]:
+        """What a producer reads; a stream reads nothing."""
+        node = self.operators.get(name) or self.queries.get(name)
+        return node.inputs if node else ()
+
+    def level_of(self, level: str | None) -> int:
+        """The rank of a level, 0 the highest; the lowest where none was given."""
+        return len(self.levels) - 1 if level is None else self.levels.index(level)

@@ -1,0 +1,169 @@
+"""The kinds of graph operators: how many inputs each takes, its parameters, and the schema of what it produces.
+
+An operator of the paper works on one attribute of its input, its payload: the one that `attribute` names, or else the
+only one of a fitting type. Its output has that attribute, under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from cepheid.model.names import suggestion
+from cepheid.model.types import Type
+
+Schema: TypeAlias = Mapping[str, Type]
+
+
+class Mismatch(ValueError):
+    """The inputs of an operator do not fit it. `input` is the position of the one that does not, if it is one."""
+
+    def __init__(self, message: str, hint: str | None = None, input: int | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.input = input
+
+
+class Parameters(BaseModel):
+    """What can be said of an operator besides its inputs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Payload(Parameters):
+    attribute: str | None = Field(None, description="The attribute to work on; may be left out where only one fits.")
+
+
+class Ekf(Payload):
+    process_noise: float = Field(1e-3, gt=0, description="Variance of the state's change from sample to sample.")
+    measurement_noise: float = Field(1e-1, gt=0, description="Variance of a sensor's reading.")
+
+
+class Aes(Payload):
+    key: Annotated[str, StringConstraints(pattern=r"^([0-9a-fA-F]{32}|[0-9a-fA-F]{48}|[0-9a-fA-F]{64})$")] | None = (
+        Field(
+            None,
+            description="The key, 16, 24 or 32 bytes in hex; `${NAME}` takes it from the environment. "
+            "Without one a random key is made at every start.",
+            json_schema_extra={"secret": True},
+        )
+    )
+
+
+class Aggregate(Payload):
+    function: Literal["count", "sum", "avg", "min", "max", "stddev"] = Field(description="What to compute.")
+    last: int = Field(ge=1, description="Over how many of the last events.")
+
+
+class Threshold(Payload):
+    above: float | None = Field(None, description="Turns on when the value exceeds this.")
+    below: float | None = Field(None, description="Turns on when the value falls below this.")
+    reset: float | None = Field(None, description="Turns off only past this value (hysteresis).")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of operator. `output` gives the schema it produces, or raises Mismatch."""
+
+    name: str
+    summary: str
+    least: int
+    most: int | None
+    parameters: type[Parameters]
+    output: Callable[[Mapping[str, object], Sequence[tuple[str, Schema]]], Schema]
+
+    def is_secret(self, parameter: str) -> bool:
+        """Whether a parameter must not be shown."""
+        extra = self.parameters.model_fields[parameter].json_schema_extra
+        return isinstance(extra, dict) and bool(extra.get("secret"))
+
+    def takes(self, inputs: int) -> bool:
+        """Whether an operator of this kind can have so many inputs."""
+        return self.least <= inputs and (self.most is None or inputs <= self.most)
+
+    @property
+    def arity(self) -> str:
+        if self.most == self.least:
+            return f"{self.least} input" + ("s" if self.least != 1 else "")
+        return f"{self.least} or more inputs" if self.most is None else f"{self.least} to {self.most} inputs"
+
+
+def _payload(
+    parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]], fitting: Sequence[Type], what: str
+) -> list[tuple[str, Type]]:
+    """The payload attribute of each input, or Mismatch."""
+    wanted = parameters.get("attribute")
+    found = []
+    for position, (source, schema) in enumerate(inputs):
+        shown = ", ".join(f"{name}: {kind.value}" for name, kind in schema.items()) or "no attributes"
+        if isinstance(wanted, str):
+            if wanted not in schema:
+                message = f"reads attribute '{wanted}', but '{source}' has none of that name"
+                raise Mismatch(message, suggestion(wanted, schema), position)
+            names = [wanted]
+        else:
+            names = [name for name, kind in schema.items() if kind in fitting]
+        fits = [name for name in names if schema[name] in fitting]
+        if not fits:
+            raise Mismatch(f"reads {what}, but '{source}' has {shown}", None, position)
+        if len(fits) > 1:
+            raise Mismatch(
+                f"could read several attributes of '{source}': {', '.join(fits)}",
+                "name one with `attribute:`",
+                position,
+            )
+        found.append((fits[0], schema[fits[0]]))
+    kinds = {kind for _, kind in found}
+    if len(kinds) > 1:
+        listed = ", ".join(f"'{source}' {kind.value}" for (source, _), (_, kind) in zip(inputs, found, strict=True))
+        raise Mismatch(f"reads inputs of one type, but has {listed}")
+    return found
+
+
+_ARRAYS: Final = (Type.UINT8_ARRAY, Type.FLOAT_ARRAY)
+
+
+def _same(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    name, kind = _payload(parameters, inputs, _ARRAYS, "an array")[0]
+    return {name: kind}
+
+
+def _fft(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    name, _ = _payload(parameters, inputs, _ARRAYS, "an array")[0]
+    return {name: Type.FLOAT_ARRAY}
+
+
+def _aes(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    name, _ = _payload(parameters, inputs, (*_ARRAYS, Type.BYTES), "an array or bytes")[0]
+    return {name: Type.BYTES}
+
+
+def _aggregate(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    name, kind = _payload(parameters, inputs, (Type.INT, Type.FLOAT), "a number")[0]
+    function = parameters["function"]
+    if function == "count":
+        return {name: Type.INT}
+    return {name: kind if function in ("sum", "min", "max") else Type.FLOAT}
+
+
+def _threshold(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    name, kind = _payload(parameters, inputs, (Type.INT, Type.FLOAT), "a number")[0]
+    if (parameters.get("above") is None) == (parameters.get("below") is None):
+        raise Mismatch("needs one of `above` and `below`")
+    return {name: kind, "on": Type.BOOL}
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        Kind("ekf", "Fuses the samples of several sensors with an extended Kalman filter.", 2, None, Ekf, _same),
+        Kind("fft", "The spectrum of an array of samples, by the fast Fourier transform.", 1, 1, Payload, _fft),
+        Kind("cat", "Concatenates the arrays of its inputs, in their order.", 2, None, Payload, _same),
+        Kind("aes", "Encrypts an array or bytes with AES.", 1, 1, Aes, _aes),
+        Kind("aggregate", "A number over the last n events.", 1, 1, Aggregate, _aggregate),
+        Kind("threshold", "Whether a value is beyond a limit, with hysteresis.", 1, 1, Threshold, _threshold),
+    )
+}

@@ -1,0 +1,56 @@
+"""From a logical graph to a plan: every rule in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
+from cepheid.plan.graph import Graph
+from cepheid.plan.operators import Schema
+from cepheid.plan.placement import Placement
+from cepheid.plan.problems import Problem
+from cepheid.plan.validity import Temporal
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every engine needs to know, by name.
+
+    `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
+    besides its own; `pruned` are not run.
+    """
+
+    logical: Graph
+    graph: Graph
+    schemas: Mapping[str, Schema]
+    shared: Mapping[str, tuple[str, ...]]
+    pruned: tuple[str, ...]
+    ranks: Mapping[str, int]
+    temporal: Mapping[str, Temporal]
+    placement: Mapping[str, Placement]
+
+    def level(self, name: str) -> str:
+        return self.graph.levels[self.ranks[name]]
+
+
+def check(graph: Graph) -> list[Problem]:
+    """Everything wrong with a graph, in names, shape and types."""
+    return wellformed.check(graph) + typing.schemas(graph)[1]
+
+
+def plan(graph: Graph) -> Plan:
+    """Plan a graph in which `check` found no error. Linear in its nodes and edges."""
+    schemas, _ = typing.schemas(graph)
+    pruned_graph, pruned = pruning.prune(graph)
+    optimised, shared = sharing.share(pruned_graph)
+    return Plan(
+        logical=graph,
+        graph=optimised,
+        schemas=schemas,
+        shared=shared,
+        pruned=pruned,
+        ranks=priority.prioritise(optimised),
+        temporal=validity.propagate(optimised),
+        placement=placement.place(optimised),
+    )

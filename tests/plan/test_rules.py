@@ -1,0 +1,100 @@
+"""Each rule of the planner against its golden pairs: an application, and what the rule makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cepheid.app import examine
+from cepheid.app.application import Application
+from cepheid.model.time import format_duration
+from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
+from cepheid.plan.graph import Graph
+from cepheid.plan.problems import Problem
+from tests.golden_files import GOLDEN, assert_golden
+
+
+def show_problems(problems: list[Problem]) -> str:
+    lines = []
+    for p in problems:
+        hint = f"  ({p.hint})" if p.hint else ""
+        lines.append(f"{p.severity} {p.code} at {'.'.join(map(str, p.where))}: {p.message}{hint}")
+    return "\n".join(lines) or "nothing"
+
+
+def show_graph(graph: Graph) -> str:
+    lines = [f"{o.name} = {o.kind}({', '.join(o.inputs)})" for o in graph.operators.values()]
+    lines += [f"{q.name} = query({', '.join(q.inputs)})" for q in graph.queries.values()]
+    lines += [f"{c.name} <- {c.input}" for c in graph.consumers.values()]
+    return "\n".join(lines)
+
+
+def show_wellformed(graph: Graph) -> str:
+    return show_problems(wellformed.check(graph))
+
+
+def show_typing(graph: Graph) -> str:
+    schemas, problems = typing.schemas(graph)
+    lines = [
+        f"{name}: {', '.join(f'{a} {t.value}' for a, t in schemas[name].items())}"
+        for name in graph.operators
+        if name in schemas
+    ]
+    return "\n".join([*lines, show_problems(problems)])
+
+
+def show_pruning(graph: Graph) -> str:
+    kept, pruned = pruning.prune(graph)
+    return f"{show_graph(kept)}\npruned: {', '.join(pruned)}"
+
+
+def show_sharing(graph: Graph) -> str:
+    shared, members = sharing.share(graph)
+    return "\n".join([show_graph(shared), *(f"{name} stands for {', '.join(m)}" for name, m in members.items())])
+
+
+def show_priority(graph: Graph) -> str:
+    ranks = priority.prioritise(graph)
+    return "\n".join(f"{name}: {graph.levels[ranks[name]]}" for name in graph.producers())
+
+
+def show_validity(graph: Graph) -> str:
+    lines = []
+    for name, t in validity.propagate(graph).items():
+        valid = "forever" if t.valid_for is None else format_duration(t.valid_for)
+        period = "unknown" if t.period is None else format_duration(t.period)
+        lines.append(f"{name}: valid {valid}, every {period}, ring {t.ring} ({t.bound}), {t.stale}")
+    return "\n".join(lines)
+
+
+def show_placement(graph: Graph) -> str:
+    return "\n".join(f"{name}: {p.engine}, {p.reason}" for name, p in placement.place(graph).items())
+
+
+RULES: dict[str, Callable[[Graph], str]] = {
+    "wellformed": show_wellformed,
+    "typing": show_typing,
+    "pruning": show_pruning,
+    "sharing": show_sharing,
+    "priority": show_priority,
+    "validity": show_validity,
+    "placement": show_placement,
+}
+CASES = sorted((GOLDEN / "rules").glob("*/*.yaml"))
+
+
+def graph_of(case: Path) -> Graph:
+    application, _ = examine(case)
+    assert isinstance(application, Application)
+    return application.graph
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.stem}")
+def test_rule(case: Path) -> None:
+    assert_golden(case.with_suffix(".txt"), RULES[case.parent.name](graph_of(case)))
+
+
+def test_every_rule_has_cases() -> None:
+    assert {case.parent.name for case in CASES} == set(RULES)
