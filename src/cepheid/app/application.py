@@ -1,0 +1,60 @@
+"""An application that was read or built: its sections, the graph they mean, and where each thing was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from cepheid.app.check import check as check_sections
+from cepheid.app.lower import lower
+from cepheid.app.schema import ApplicationSection
+from cepheid.language.errors import Diagnostic, Span
+from cepheid.plan import planner
+from cepheid.plan.graph import Graph
+from cepheid.plan.planner import Plan
+from cepheid.plan.problems import Path as Where
+from cepheid.plan.problems import Problem
+
+#: Finds the place of a path in what the user wrote; `key` asks for the name rather than the value.
+Locator: TypeAlias = Callable[[Where, bool], Span | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A checked application. `warnings` are what its user may want to look at."""
+
+    sections: ApplicationSection
+    graph: Graph
+    folder: Path
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.sections.name
+
+    def plan(self) -> Plan:
+        """The plan of the graph, by every rule."""
+        return planner.plan(self.graph)
+
+
+def assemble(
+    sections: ApplicationSection, folder: Path, locate: Locator, broken: frozenset[str] = frozenset()
+) -> tuple[Application, list[Diagnostic]]:
+    """The application of these sections, and everything wrong with it.
+
+    `broken` names exist in the application but could not be read; nothing is said about references to them.
+    """
+    problems = check_sections(sections, broken)
+    graph, faults = lower(sections, broken)
+    problems += faults
+    problems += planner.check(graph)
+    diagnostics = diagnose(problems, locate)
+    warnings = tuple(d for d in diagnostics if d.severity == "warning")
+    return Application(sections, graph, folder, warnings), diagnostics
+
+
+def diagnose(problems: Iterable[Problem], locate: Locator) -> list[Diagnostic]:
+    """Problems with their places."""
+    return [Diagnostic(p.severity, p.code, p.message, locate(p.where, p.at_key), p.hint) for p in problems]

@@ -1,0 +1,102 @@
+"""What must hold within the sections of an application, beyond their types: names that name something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from cepheid.app.schema import AnnotationSection, ApplicationSection, QuerySection, StreamSection
+from cepheid.model.names import suggestion
+from cepheid.plan.problems import Path, Problem, error
+
+#: Prefixes that need no declaration.
+WELL_KNOWN_PREFIXES: Final = {
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+    "brick": "https://brickschema.org/schema/Brick#",
+}
+
+
+def check(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> list[Problem]:
+    """Everything wrong within the sections. `broken` names exist but could not be read."""
+    prefixes = {**WELL_KNOWN_PREFIXES, **app.prefixes}
+    return [
+        *_levels(app),
+        *_default_stream(app, broken),
+        *(problem for name, stream in app.streams.items() for problem in _stream(name, stream, prefixes)),
+        *(problem for name, query in app.queries.items() for problem in _query(name, query)),
+    ]
+
+
+def _levels(app: ApplicationSection) -> Iterator[Problem]:
+    for i, level in enumerate(app.levels):
+        if level in app.levels[:i]:
+            yield error("duplicate-name", f"level '{level}' is given twice", ("levels", i))
+
+
+def _default_stream(app: ApplicationSection, broken: frozenset[str]) -> Iterator[Problem]:
+    name = app.default_stream
+    if name is not None and name not in app.streams and name not in broken:
+        yield error(
+            "unknown-stream", f"unknown stream '{name}'", ("default_stream",), suggestion(name, {*app.streams, *broken})
+        )
+
+
+def _stream(name: str, stream: StreamSection, prefixes: Mapping[str, str]) -> Iterator[Problem]:
+    where: Path = ("streams", name)
+    for i, attribute in enumerate(stream.key):
+        yield from _known(attribute, stream, (*where, "key", i), at_key=False)
+    for attribute, annotation in stream.semantics.items():
+        yield from _known(attribute, stream, (*where, "semantics", attribute))
+        yield from _annotation(annotation, (*where, "semantics", attribute), prefixes)
+    taken = dict.fromkeys(stream.attributes, "an attribute") | dict.fromkeys(("id", "time", "stream"), "implied")
+    for attribute, spellings in stream.spellings.items():
+        yield from _known(attribute, stream, (*where, "spellings", attribute))
+        for i, spelling in enumerate(spellings):
+            if spelling in taken:
+                yield error(
+                    "duplicate-name",
+                    f"'{spelling}' can't be a spelling of '{attribute}': it is {taken[spelling]} already",
+                    (*where, "spellings", attribute, i),
+                )
+            taken[spelling] = f"a spelling of '{attribute}'"
+
+
+def _known(attribute: str, stream: StreamSection, where: Path, *, at_key: bool = True) -> Iterator[Problem]:
+    if attribute not in stream.attributes:
+        yield error(
+            "unknown-attribute",
+            f"unknown attribute '{attribute}'",
+            where,
+            suggestion(attribute, stream.attributes),
+            at_key=at_key,
+        )
+
+
+def _annotation(annotation: AnnotationSection, where: Path, prefixes: Mapping[str, str]) -> Iterator[Problem]:
+    ways = [w for w in ("entity", "lookup", "table") if getattr(annotation, w) is not None]
+    if len(ways) > 1:
+        yield error("too-many-ways", f"a value leads to its entity in one way, not by {' and '.join(ways)}", where)
+    if annotation.entity is not None and "{value}" not in annotation.entity:
+        yield error("no-value", "the template of an entity holds {value}", (*where, "entity"), "such as ee:{value}")
+    for field in ("property", "entity", "lookup"):
+        text = getattr(annotation, field)
+        if text is not None:
+            yield from _prefix(text, (*where, field), prefixes)
+
+
+def _prefix(text: str, where: Path, prefixes: Iterable[str]) -> Iterator[Problem]:
+    prefix, colon, rest = text.partition(":")
+    if not colon:
+        yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where)
+    elif prefix not in set(prefixes) and not rest.startswith("//") and prefix not in ("urn", "http", "https"):
+        yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, suggestion(prefix, prefixes))
+
+
+def _query(name: str, query: QuerySection) -> Iterator[Problem]:
+    if query.text is None and query.file is None:
+        yield error("missing", f"query '{name}' has no 'text' and no 'file'", ("queries", name), at_key=True)
+    if query.text is not None and query.file is not None:
+        yield error("too-many-ways", f"query '{name}' has both 'text' and 'file'", ("queries", name), at_key=True)

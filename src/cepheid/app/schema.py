@@ -1,0 +1,350 @@
+"""The schema of an application: the one source of the file format, its reference and its JSON Schema.
+
+Each section is a model; its field descriptions are the documentation. Durations are microseconds once read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import PydanticCustomError
+
+from cepheid.app.yaml import Text
+from cepheid.model.names import suggestion
+from cepheid.model.streams import IMPLIED
+from cepheid.model.time import TimeError, format_duration, parse_duration
+from cepheid.model.types import Type
+from cepheid.plan.operators import KINDS
+
+DEFAULT_LEVELS: Final = ("critical", "high", "normal", "background")
+
+
+def _duration(raw: object) -> int:
+    if not isinstance(raw, str):
+        raise PydanticCustomError("duration", f"expected a duration with a unit, such as 10ms or 5min, found {raw!r}")
+    text = raw.strip()
+    if text.startswith("-"):
+        raise PydanticCustomError("duration", f"duration '{text}' is negative")
+    try:
+        return parse_duration(text)
+    except TimeError as error:
+        raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
+
+
+def _positive(value: int) -> int:
+    if value == 0:
+        raise PydanticCustomError("duration", "this duration must be longer than zero")
+    return value
+
+
+_DURATION_SCHEMA = WithJsonSchema(
+    {
+        "type": "string",
+        "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(us|ms|s|min|h|d)\s*)+$",
+        "description": "a duration: 10ms, 5min, 1h30min",
+        "examples": ["10ms", "5min"],
+    }
+)
+_as_text = PlainSerializer(format_duration, return_type=str)
+DurationOrZero: TypeAlias = Annotated[int, BeforeValidator(_duration), _as_text, _DURATION_SCHEMA]
+Duration: TypeAlias = Annotated[int, AfterValidator(_positive), BeforeValidator(_duration), _as_text, _DURATION_SCHEMA]
+
+
+def _identifier(raw: str) -> str:
+    if not raw.isidentifier():
+        raise PydanticCustomError(
+            "identifier", "'{name}' is not a name: letters, digits and _, not beginning with a digit", {"name": raw}
+        )
+    return raw
+
+
+Identifier: TypeAlias = Annotated[
+    str, AfterValidator(_identifier), WithJsonSchema({"type": "string", "pattern": r"^[^\W\d]\w*$"})
+]
+
+
+def _attribute(raw: str) -> str:
+    if raw in IMPLIED:
+        raise PydanticCustomError(
+            "reserved", "every event has '{name}' already; name the attribute otherwise", {"name": raw}
+        )
+    return _identifier(raw)
+
+
+AttributeName: TypeAlias = Annotated[
+    str, AfterValidator(_attribute), WithJsonSchema({"type": "string", "pattern": r"^[^\W\d]\w*$"})
+]
+
+
+def _type(raw: object) -> Type:
+    if isinstance(raw, Type):
+        return raw
+    if not isinstance(raw, str):
+        raise PydanticCustomError("attribute_type", f"expected the name of a type, found {raw!r}")
+    try:
+        return Type.parse(raw)
+    except ValueError:
+        hint = suggestion(raw, (t.value for t in Type))
+        raise PydanticCustomError("attribute_type", "unknown type '{name}'", {"name": raw, "hint": hint}) from None
+
+
+AttributeType: TypeAlias = Annotated[
+    Type,
+    BeforeValidator(_type),
+    PlainSerializer(lambda t: t.value, return_type=str),
+    WithJsonSchema({"type": "string", "enum": [t.value for t in Type]}),
+]
+
+
+def _path(raw: object) -> object:
+    if isinstance(raw, Text):
+        return str(raw.folder / raw)
+    return raw
+
+
+FilePath: TypeAlias = Annotated[str, BeforeValidator(_path), Field(min_length=1)]
+
+
+def _one_or_more(raw: object) -> object:
+    return [raw] if isinstance(raw, str) else raw
+
+
+class Section(BaseModel):
+    """A mapping of the application file: unknown names are errors, values have the type that is written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=False)
+
+
+class SocketSource(Section):
+    """Suppliers connect to the service's socket."""
+
+    kind: Literal["socket"]
+
+
+class MqttSource(Section):
+    """A topic of an MQTT broker."""
+
+    kind: Literal["mqtt"]
+    broker: str = Field("localhost:1883", description="Host and port of the broker.")
+    topic: str = Field(description="The topic to subscribe to; `+` and `#` as in MQTT.")
+
+
+class KafkaSource(Section):
+    """A topic of Kafka."""
+
+    kind: Literal["kafka"]
+    brokers: str = Field("localhost:9092", description="Host and port of the brokers, by commas.")
+    topic: str = Field(description="The topic to read.")
+
+
+class FilesSource(Section):
+    """Files that are there, and those that come."""
+
+    kind: Literal["files"]
+    path: FilePath = Field(description="A file, a folder or a pattern such as `data/*.jsonl`.")
+    format: Literal["jsonl", "csv", "parquet"] = Field("jsonl", description="How the records are written.")
+
+
+class RateSource(Section):
+    """Generated events, for trying things out."""
+
+    kind: Literal["rate"]
+    per_second: float = Field(1.0, gt=0, description="Events a second.")
+
+
+class PythonSource(Section):
+    """A Python function that yields records."""
+
+    kind: Literal["python"]
+    function: str = Field(pattern=r"^[\w.]+:\w+$", description="`module:function`.")
+
+
+SourceSection: TypeAlias = Annotated[
+    SocketSource | MqttSource | KafkaSource | FilesSource | RateSource | PythonSource, Field(discriminator="kind")
+]
+
+
+class AnnotationSection(Section):
+    """What an attribute's values mean: a property, and how a value leads to an entity (one of three ways)."""
+
+    property: str = Field(description="The property, as `prefix:name` or an IRI.")
+    entity: str | None = Field(None, description="Template of the entity: `ee:{value}`.")
+    lookup: str | None = Field(None, description="The entity that has this value of this property.")
+    table: FilePath | None = Field(None, description="CSV of value and entity.")
+
+
+def _annotation(raw: object) -> object:
+    return {"property": str(raw)} if isinstance(raw, str) else raw
+
+
+Annotation: TypeAlias = Annotated[
+    AnnotationSection,
+    BeforeValidator(_annotation, json_schema_input_type=str | AnnotationSection),
+]
+
+
+class StreamSection(Section):
+    """A stream of events: what they carry and how they behave in time. `id` and `time` are implied."""
+
+    attributes: dict[AttributeName, AttributeType] = Field(description="The attributes of an event and their types.")
+    spellings: dict[str, list[str]] = Field({}, description="Other names of an attribute in raw records.")
+    key: Annotated[list[str], BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = Field(
+        [], description="The attributes that say whose event it is, such as the sensor's id."
+    )
+    id: Literal["int", "string"] | None = Field(
+        None, description="The kind of ids. Left out: as the first event shows; in the Spark pipeline int."
+    )
+    extras: bool = Field(
+        False, description="Whether records may carry attributes that are not declared; they are ignored."
+    )
+    period: Duration | None = Field(None, description="The usual time between two events.")
+    valid_for: Duration | None = Field(None, description="How long an event may be used; left out, forever.")
+    lateness: DurationOrZero = Field(0, description="How far behind the newest event one may come and still count.")
+    idle: Duration | None = Field(None, description="After so long without an event, time goes on by the clock.")
+    source: SourceSection | None = Field(None, description="Where events come from.")
+    semantics: dict[str, Annotation] = Field(
+        {}, description="What attributes mean: a property, or how to find an entity."
+    )
+
+
+class RelativeSection(Section):
+    """Inputs whose events must have begun close together."""
+
+    inputs: list[str] = Field(description="Two or more of the operator's inputs.")
+    within: Duration = Field(description="The longest time between the earliest and the latest.")
+
+
+class OperatorSection(Section):
+    """What every operator has."""
+
+    kind: str = Field(description="What it does.")
+    inputs: list[str] = Field(description="The streams, operators or queries that it reads, in order.")
+    relative: list[RelativeSection] = Field([], description="Inputs that must be close in time.")
+    share: bool = Field(True, description="Whether an equal operator elsewhere may be the same one.")
+    fire: Literal["all", "any"] = Field("all", description="Fire when all inputs are there, or on each.")
+
+
+def _operator_models() -> tuple[type[OperatorSection], ...]:
+    return tuple(
+        create_model(
+            f"{kind.name.capitalize()}Operator",
+            __base__=(OperatorSection, kind.parameters),  # type: ignore[arg-type]
+            __doc__=kind.summary,
+            kind=(Literal[kind.name], ...),  # type: ignore[arg-type]
+        )
+        for kind in KINDS.values()
+    )
+
+
+AnyOperator: TypeAlias = Annotated[Union[_operator_models()], Field(discriminator="kind")]  # type: ignore[valid-type] # noqa: UP007
+
+
+class ConsumerSection(Section):
+    """Who receives events."""
+
+    input: str = Field(description="The stream, operator or query whose events it receives.")
+    level: str | None = Field(None, description="How important it is: one of `levels`; left out, the lowest.")
+    stale: Literal["mark", "shed"] = Field("mark", description="What to do with events that are no longer valid.")
+
+
+class QuerySection(Section):
+    """A χ-CEP query, in the file or in one of its own."""
+
+    text: str | None = Field(None, description="The query.")
+    file: FilePath | None = Field(None, description="A .chi file with the query.")
+    level: str | None = Field(None, description="How important it is: one of `levels`; left out, the lowest.")
+    engine: Literal["auto", "spark", "service"] = Field(
+        "auto", description="Where it runs; auto: Spark, unless it asks for the fast lane."
+    )
+
+
+class KnowledgeSection(Section):
+    """What is known about the plant besides its events."""
+
+    sources: list[Annotated[str, BeforeValidator(lambda raw: raw if str(raw).startswith("brick:") else _path(raw))]] = (
+        Field([], description="Ontology files, or `brick:1.4`.")
+    )
+    rules: list[FilePath] = Field([], description="CONSTRUCT rules (.rq).")
+    reasoning: Literal["owl-rl", "none"] = Field("owl-rl", description="Which consequences are drawn.")
+    semantics: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] = Field(
+        "auto", description="How semantic conditions are evaluated at run time."
+    )
+
+
+class ArchiveSection(Section):
+    """Where all events are kept."""
+
+    path: FilePath = Field(description="A folder.")
+    format: Literal["delta", "parquet"] = Field("delta", description="The table format.")
+    retain: Duration | None = Field(None, description="How long events are kept; left out, forever.")
+
+
+def _durability(raw: str) -> str:
+    words = raw.split()
+    if words in (["each"], ["none"]):
+        return words[0]
+    if len(words) == 2 and words[0] == "interval":
+        return f"interval {format_duration(_positive(_duration(words[1])))}"
+    raise PydanticCustomError("durability", "'{text}' is not a durability: each, interval 10ms, or none", {"text": raw})
+
+
+class LogSection(Section):
+    """The event log."""
+
+    path: FilePath = Field(description="A folder.")
+    durability: Annotated[str, AfterValidator(_durability)] = Field(
+        "interval 10ms", description="When events are safe on disk: `each`, `interval 10ms` or `none`."
+    )
+    retain: Duration | None = Field(None, description="How long the log is kept; never past what is not archived.")
+
+
+def _log(raw: object) -> object:
+    return None if raw == "none" else raw
+
+
+class ServiceSection(Section):
+    """The real-time service."""
+
+    listen: str = Field("unix:data/cepheid.sock", description="`unix:path` or `tcp:host:port`.")
+    cores: int | None = Field(None, ge=1, description="Cores for processing; left out, all.")
+    log: Annotated[LogSection | None, BeforeValidator(_log, json_schema_input_type=LogSection | Literal["none"])] = (
+        Field(LogSection(path="data/log"), description="The event log; `none` runs a graph without one.")
+    )
+    prioritised: bool = Field(True, description="Whether levels preempt each other; false only to compare.")
+
+
+class ApplicationSection(Section):
+    """An application: its streams, what is computed from them, and for whom."""
+
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] = Field(description="The application's name.")
+    include: Annotated[list[str], BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = Field(
+        [], description="Other files whose sections are added to this one."
+    )
+    prefixes: dict[str, str] = Field({}, description="Namespaces by prefix.")
+    levels: list[Identifier] = Field(
+        list(DEFAULT_LEVELS), min_length=1, description="Levels of importance, highest first."
+    )
+    default_stream: str | None = Field(None, description="The stream of queries without FROM.")
+    streams: dict[Identifier, StreamSection] = Field({}, description="The streams, by name.")
+    knowledge: KnowledgeSection | None = Field(None, description="Ontologies and how they are used.")
+    graph: dict[Identifier, AnyOperator] = Field({}, description="The operators, by name.")
+    consumers: dict[Identifier, ConsumerSection] = Field({}, description="Who receives events, by name.")
+    queries: dict[Identifier, QuerySection] = Field({}, description="The queries, by name.")
+    archive: ArchiveSection | None = Field(None, description="Where all events are kept.")
+    service: ServiceSection | None = Field(None, description="The real-time service.")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of an application file, for editors."""
+    schema = ApplicationSection.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Cepheid application"}
