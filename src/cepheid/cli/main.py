@@ -1,0 +1,72 @@
+"""The `cepheid` command: finds the command's file, and turns a user's mistake into a message and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final, NoReturn
+
+import click
+
+import cepheid
+from cepheid.language.errors import Rejected
+
+#: The commands in the order of the help, with their one-line help: a command's file is imported only when it is called.
+COMMANDS: Final = {
+    "demo": "The campus, end to end; ends by itself with a summary.",
+    "check": "Say everything that is wrong with an application.",
+    "explain": "Show what the planner made of an application, and why.",
+    "doctor": "Say what this machine can and cannot do, and how to mend it.",
+    "bench": "Run an experiment.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"cepheid.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from cepheid.model.names import suggestion
+
+            ctx.fail(f"no such command '{name}'; {suggestion(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(cepheid.__version__, prog_name="cepheid")
+def cli() -> None:
+    """Complex event processing for sensors: what happened, when, and what it means."""
+
+
+def main() -> NoReturn:
+    """Run a command. Exit 0: done; 2: a mistake in what was given; 130: interrupted; 1: anything else."""
+    try:
+        sys.exit(cli.main(standalone_mode=False) or 0)
+    except Rejected as rejected:
+        color = sys.stderr.isatty()
+        for diagnostic in rejected.diagnostics:
+            click.echo(diagnostic.render(color), err=True)
+        sys.exit(2)
+    except click.ClickException as mistake:
+        mistake.show()
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has seen enough
+        sys.exit(0)
