@@ -179,6 +179,38 @@ class Builder:
         """Where all events are kept."""
         self._values["archive"] = _given(path=str(path), format=format, retain=retain)
 
+    def knowledge(
+        self,
+        sources: Sequence[str],
+        *,
+        rules: Sequence[str] | None = None,
+        reasoning: Literal["owl-rl", "none"] | None = None,
+        semantics: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] | None = None,
+    ) -> None:
+        """What is known about the plant besides its events."""
+        self._values["knowledge"] = _given(
+            sources=list(sources),
+            rules=None if rules is None else list(rules),
+            reasoning=reasoning,
+            semantics=semantics,
+        )
+
+    def service(
+        self,
+        *,
+        listen: str | None = None,
+        cores: int | None = None,
+        log: Mapping[str, str] | Literal["none"] | None = None,
+        prioritised: bool | None = None,
+    ) -> None:
+        """The real-time service."""
+        self._values["service"] = _given(
+            listen=listen,
+            cores=cores,
+            log=dict(log) if isinstance(log, Mapping) else log,
+            prioritised=prioritised,
+        )
+
     def build(self) -> Application:
         """The application; raises Rejected, with every diagnostic, if anything in it is wrong."""
         diagnostics = list(self._diagnostics)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,23 @@ def examine(
     path: str | Path, variables: Mapping[str, str] | None = None
 ) -> tuple[Application | None, list[Diagnostic]]:
     """The application in a file, if it can be had, and everything to say about it, in the order it is written."""
+    with _collector_paused():
+        return _examine(path, variables)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """What is read here are trees, which need no collector; for large files it would take most of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _examine(path: str | Path, variables: Mapping[str, str] | None) -> tuple[Application | None, list[Diagnostic]]:
     reader = _Reader(environment() if variables is None else variables)
     try:
         reader.read(Path(path), str(path), ())

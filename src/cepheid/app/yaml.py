@@ -1,7 +1,7 @@
 """YAML that knows where everything stands: plain values for the schema, and the place of each for the errors.
 
-PyYAML composes the tree; we resolve scalars ourselves, by YAML 1.2's rules, so that `on`, `1:30` and `2012-05-07` stay
-the text that was written.
+PyYAML parses; we compose its events ourselves, without recursion, so that nesting has a limit and not the stack's, and
+resolve scalars by YAML 1.2's rules, so that `on`, `1:30` and `2012-05-07` stay the text that was written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import yaml
 
@@ -21,13 +21,19 @@ Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | 
 Location: TypeAlias = tuple[str | int, ...]
 
 #: A larger application file is refused: a hundred thousand operators take 10 MB.
-MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_BYTES: Final = 256 * 2**20
+#: Deeper nesting is refused: no section needs more than eight.
+MAX_DEPTH: Final = 64
+#: More values are refused, aliases counted as often as they are used.
+MAX_VALUES: Final = 3_000_000
 
-_MERGE: Final = "tag:yaml.org,2002:merge"
 _INT = re.compile(r"[-+]?[0-9]+$", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$", re.ASCII)
 _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
 _CONSTANTS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
+_CORE_TAGS: Final = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
+
+_Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Text(str):
@@ -37,11 +43,50 @@ class Text(str):
     folder: Path
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Composes without resolving any scalar but the merge key."""
+#: Line and column, from 0.
+_Place: TypeAlias = tuple[int, int]
 
 
-_Loader.yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<$"))]}
+@dataclass(slots=True, eq=False)
+class _Scalar:
+    start: _Place
+    end: _Place
+    value: str
+    plain: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    start: _Place
+    end: _Place
+    items: list[_Node] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Mapping:
+    start: _Place
+    end: _Place
+    items: list[_Node] = field(default_factory=list)  # names and values in turn
+
+    def pairs(self, depth: int = 0) -> list[tuple[_Node, _Node]]:
+        """Names and values, those merged with `<<` after its own."""
+        own, merged = [], []
+        for name, value in zip(self.items[::2], self.items[1::2], strict=True):
+            if isinstance(name, _Scalar) and name.plain and name.value == "<<":
+                parts = value.items if isinstance(value, _Sequence) else [value]
+                if depth < MAX_DEPTH:  # a mapping can be made to merge itself
+                    merged += [p for part in parts if isinstance(part, _Mapping) for p in part.pairs(depth + 1)]
+            else:
+                own.append((name, value))
+        names = {name.value for name, _ in own if isinstance(name, _Scalar)} if merged else set()
+        for name, value in merged:
+            if isinstance(name, _Scalar) and name.value not in names:
+                names.add(name.value)
+                own.append((name, value))
+        return own
+
+
+_Node: TypeAlias = _Scalar | _Sequence | _Mapping
 
 
 @dataclass(slots=True)
@@ -50,62 +95,120 @@ class Document:
 
     path: Path
     source: Source
-    root: yaml.Node | None
+    root: _Node | None
     problems: list[Diagnostic] = field(default_factory=list)
 
     def span(self, location: Location, *, key: bool = False) -> Span | None:
         """The place of the value at a location, or with `key` of its name; if it isn't there, of what is above it."""
-        node, name_node = self.root, None
+        node: _Node | None = self.root
+        name_node: _Node | None = None
         for i, step in enumerate(location):
-            found = self._child(node, step)
+            found = _child(node, step)
             if found is None:
                 # Tags that the schema adds to a location (the kind in a union) name no node: look past them.
-                if any(self._child(node, later) for later in location[i + 1 :]):
+                if any(_child(node, later) for later in location[i + 1 :]):
                     continue
-                stays = isinstance(step, int) or isinstance(node, yaml.ScalarNode)
-                return self._span(node if stays else name_node or node)
+                stays = isinstance(step, int) or isinstance(node, _Scalar)
+                return self.span_of(node if stays else name_node or node)
             name_node, node = found
-        return self._span(name_node if key and name_node is not None else node)
+        return self.span_of(name_node if key and name_node is not None else node)
 
-    def _child(self, node: yaml.Node | None, step: str | int) -> tuple[yaml.Node | None, yaml.Node] | None:
-        if isinstance(node, yaml.MappingNode):
-            return next((pair for pair in _pairs(node) if pair[0].value == str(step)), None)
-        if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            return None, node.value[step]
-        return None
-
-    def _span(self, node: yaml.Node | None) -> Span | None:
+    def span_of(self, node: _Node | None) -> Span:
         if node is None:
             return Span(self.source, 1, 1, 1, 1)
-        start, end = node.start_mark, node.end_mark
-        return Span(self.source, start.line + 1, start.column + 1, end.line + 1, end.column + 1)
+        (line, column), (end_line, end_column) = node.start, node.end
+        return Span(self.source, line + 1, column + 1, end_line + 1, end_column + 1)
 
     def values(self, environment: Mapping[str, str]) -> Plain:
         """The plain values, variables filled in. Faults go to `problems`."""
         return None if self.root is None else _Values(self, environment).of(self.root, ())
 
 
+def _child(node: _Node | None, step: str | int) -> tuple[_Node | None, _Node] | None:
+    if isinstance(node, _Mapping):
+        for name, value in node.pairs():
+            if isinstance(name, _Scalar) and name.value == str(step):
+                return name, value
+    elif isinstance(node, _Sequence) and isinstance(step, int) and step < len(node.items):
+        return None, node.items[step]
+    return None
+
+
 def compose(path: Path, shown: str) -> Document:
     """Read a YAML file; Rejected if it can't be read or parsed. `shown` is its name in messages."""
-    text = _read(path, shown)
-    source = Source(shown, text)
+    source = Source(shown, _read(path, shown))
     try:
-        return Document(path, source, yaml.compose(text, Loader=_Loader))
+        return Document(path, source, _compose(source))
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
+        place = _place(problem.problem_mark or problem.context_mark)
         what = " ".join(part for part in (problem.problem, problem.context) if part)
         hint = "quote text that begins with a special character" if "cannot start any token" in what else None
-        if "'\\t'" in what or (mark and "\t" in source.line(mark.line + 1)[: mark.column + 1]):
+        if "\t" in source.line(place[0] + 1)[: place[1] + 1]:
             hint = "YAML is indented with spaces, not tabs"
-        span = Span(source, mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2) if mark else None
-        raise Rejected([Diagnostic("error", "not-yaml", f"not YAML: {what}", span, hint)]) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as problem:
-        span = Span(source, 1, 1, 1, 1)
-        raise Rejected([Diagnostic("error", "not-yaml", f"not YAML: {_first_line(problem)}", span)]) from None
+        _reject(source, place, what, hint)
+    except (yaml.YAMLError, ValueError) as problem:
+        if isinstance(problem, Rejected):
+            raise
+        _reject(source, (0, 0), (str(problem).splitlines() or [type(problem).__name__])[0])
 
 
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
+def _place(mark: Any) -> _Place:
+    """Of a mark, of which PyYAML has two classes and sometimes none."""
+    return (mark.line, mark.column) if mark is not None else (0, 0)
+
+
+def _reject(source: Source, place: _Place, what: str, hint: str | None = None) -> NoReturn:
+    line, column = place
+    span = Span(source, line + 1, column + 1, line + 1, column + 2)
+    raise Rejected([Diagnostic("error", "not-yaml", f"not YAML: {what}", span, hint)]) from None
+
+
+def _compose(source: Source) -> _Node | None:
+    """The tree of the only document, from the parser's events."""
+    root: _Node | None = None
+    open_nodes: list[_Sequence | _Mapping] = []
+    anchors: dict[str, _Node] = {}
+    documents = 0
+    for event in yaml.parse(source.text, Loader=_Parser):
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                _reject(source, _place(event.start_mark), "a second document begins here; an application is one")
+        if isinstance(event, yaml.CollectionEndEvent):
+            open_nodes.pop().end = _place(event.end_mark)
+            continue
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        node = _node(source, event, anchors)
+        if open_nodes:
+            open_nodes[-1].items.append(node)
+        else:
+            root = node
+        if isinstance(event, yaml.CollectionStartEvent):
+            assert not isinstance(node, _Scalar)
+            open_nodes.append(node)
+            if len(open_nodes) > MAX_DEPTH:
+                _reject(source, _place(event.start_mark), f"nested more than {MAX_DEPTH} deep")
+    return root
+
+
+def _node(source: Source, event: yaml.NodeEvent, anchors: dict[str, _Node]) -> _Node:
+    start, end = _place(event.start_mark), _place(event.end_mark)
+    if isinstance(event, yaml.AliasEvent):
+        if event.anchor not in anchors:
+            _reject(source, start, f"nothing is called &{event.anchor} above")
+        return anchors[event.anchor]
+    tag: str | None = getattr(event, "tag", None)
+    if tag is not None and tag not in _CORE_TAGS:
+        _reject(source, start, f"the tag {tag} has no meaning here")
+    node: _Node
+    if isinstance(event, yaml.ScalarEvent):
+        node = _Scalar(start, end, event.value, not event.style and tag is None)
+    else:
+        node = (_Sequence if isinstance(event, yaml.SequenceStartEvent) else _Mapping)(start, end)
+    if event.anchor is not None:
+        anchors[event.anchor] = node
+    return node
 
 
 def _read(path: Path, shown: str) -> str:
@@ -125,24 +228,6 @@ def _read(path: Path, shown: str) -> str:
         raise reject(str(error.strerror or error)) from None
 
 
-def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    """The pairs of a mapping, those merged with `<<` after its own."""
-    own, merged = [], []
-    for name, value in node.value:
-        if name.tag == _MERGE:
-            parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            merged += [pair for part in parts if isinstance(part, yaml.MappingNode) for pair in part.value]
-        else:
-            own.append((name, value))
-    if merged:
-        names = {name.value for name, _ in own if isinstance(name, yaml.ScalarNode)}
-        for name, value in merged:
-            if isinstance(name, yaml.ScalarNode) and name.value not in names and name.tag != _MERGE:
-                names.add(name.value)
-                own.append((name, value))
-    return own
-
-
 class _Values:
     """Turns nodes into plain values."""
 
@@ -150,43 +235,40 @@ class _Values:
         self._document = document
         self._environment = environment
         self._folder = document.path.parent
-        self._open: set[int] = set()
+        self._count = 0
 
-    def of(self, node: yaml.Node, location: Location) -> Plain:
-        if isinstance(node, yaml.ScalarNode):
+    def of(self, node: _Node, location: Location) -> Plain:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            _reject(self._document.source, node.start, f"more than {MAX_VALUES:,} values, counting what aliases repeat")
+        if len(location) > MAX_DEPTH:
+            _reject(self._document.source, node.start, "an alias that contains itself")
+        if isinstance(node, _Scalar):
             return self._scalar(node, location)
-        if id(node) in self._open:
-            self._fault(node, "alias-loop", "an alias that contains itself")
-            return None
-        self._open.add(id(node))
-        try:
-            if isinstance(node, yaml.SequenceNode):
-                return [self.of(item, (*location, i)) for i, item in enumerate(node.value)]
-            assert isinstance(node, yaml.MappingNode)
-            return self._mapping(node, location)
-        finally:
-            self._open.discard(id(node))
+        if isinstance(node, _Sequence):
+            return [self.of(item, (*location, i)) for i, item in enumerate(node.items)]
+        return self._mapping(node, location)
 
-    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Plain]:
-        first: dict[str, yaml.Node] = {}
+    def _mapping(self, node: _Mapping, location: Location) -> dict[str, Plain]:
+        first: dict[str, _Node] = {}
         result: dict[str, Plain] = {}
-        for name_node, value in _pairs(node):
-            if not isinstance(name_node, yaml.ScalarNode):
+        for name_node, value in node.pairs():
+            if not isinstance(name_node, _Scalar):
                 self._fault(name_node, "wrong-type", "a name must be text, not a list or a mapping")
                 continue
             name = name_node.value
             if name in first:
-                line = first[name].start_mark.line + 1
+                line = first[name].start[0] + 1
                 self._fault(name_node, "duplicate-name", f"'{name}' is given twice; the first is on line {line}")
                 continue
             first[name] = name_node
             result[name] = self.of(value, (*location, name))
         return result
 
-    def _scalar(self, node: yaml.ScalarNode, location: Location) -> Plain:
+    def _scalar(self, node: _Scalar, location: Location) -> Plain:
         text = node.value
         # In a flow mapping a variable has to be quoted; alone in its quotes it may still mean a number.
-        plain = not node.style or _VARIABLE.fullmatch(text) is not None
+        plain = node.plain or _VARIABLE.fullmatch(text) is not None
         # A query's text is the language's own; everywhere else a user may want the environment.
         if "${" in text and not (location[:1] == ("queries",) and location[-1:] == ("text",)):
             text = _VARIABLE.sub(lambda found: self._variable(node, found), text)
@@ -201,7 +283,7 @@ class _Values:
         result.folder = self._folder
         return result
 
-    def _variable(self, node: yaml.Node, found: re.Match[str]) -> str:
+    def _variable(self, node: _Node, found: re.Match[str]) -> str:
         if found[1] == "${":
             return "${"
         name, default = found[2], found[3]
@@ -218,8 +300,8 @@ class _Values:
         )
         return ""
 
-    def _fault(self, node: yaml.Node, code: str, message: str, hint: str | None = None) -> None:
-        span = self._document._span(node)
+    def _fault(self, node: _Node, code: str, message: str, hint: str | None = None) -> None:
+        span = self._document.span_of(node)
         self._document.problems.append(Diagnostic("error", code, message, span, hint))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from cepheid.model.streams import Stream
@@ -66,7 +67,7 @@ class Consumer:
 Producer: TypeAlias = Stream | Operator | Query
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """The logical plan of an application.
 
@@ -96,6 +97,27 @@ class Graph:
         """What a producer reads; a stream reads nothing."""
         node = self.operators.get(name) or self.queries.get(name)
         return node.inputs if node else ()
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The producers, each after what it reads; nodes on a cycle, or behind one, are left out.
+
+        Linear in nodes and edges. Among nodes that are ready the declared order is kept.
+        """
+        readers: dict[str, list[str]] = {name: [] for name in self.producers()}
+        waiting: dict[str, int] = {}
+        for name in readers:
+            inputs = [given for given in self.inputs_of(name) if given in readers]
+            waiting[name] = len(inputs)
+            for given in inputs:
+                readers[given].append(name)
+        order = [name for name, count in waiting.items() if count == 0]
+        for name in order:  # grows while it is read
+            for reader in readers[name]:
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    order.append(reader)
+        return order
 
     def level_of(self, level: str | None) -> int:
         """The rank of a level, 0 the highest; the lowest where none was given."""

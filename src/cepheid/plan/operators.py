@@ -98,7 +98,6 @@ def _payload(
     wanted = parameters.get("attribute")
     found = []
     for position, (source, schema) in enumerate(inputs):
-        shown = ", ".join(f"{name}: {kind.value}" for name, kind in schema.items()) or "no attributes"
         if isinstance(wanted, str):
             if wanted not in schema:
                 message = f"reads attribute '{wanted}', but '{source}' has none of that name"
@@ -108,6 +107,7 @@ def _payload(
             names = [name for name, kind in schema.items() if kind in fitting]
         fits = [name for name in names if schema[name] in fitting]
         if not fits:
+            shown = ", ".join(f"{name}: {kind.value}" for name, kind in schema.items()) or "no attributes"
             raise Mismatch(f"reads {what}, but '{source}' has {shown}", None, position)
         if len(fits) > 1:
             raise Mismatch(
@@ -116,8 +116,7 @@ def _payload(
                 position,
             )
         found.append((fits[0], schema[fits[0]]))
-    kinds = {kind for _, kind in found}
-    if len(kinds) > 1:
+    if any(kind is not found[0][1] for _, kind in found):
         listed = ", ".join(f"'{source}' {kind.value}" for (source, _), (_, kind) in zip(inputs, found, strict=True))
         raise Mismatch(f"reads inputs of one type, but has {listed}")
     return found

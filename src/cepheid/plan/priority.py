@@ -10,7 +10,6 @@ A query counts as a consumer of its own level, and passes on that of its readers
 from __future__ import annotations
 
 from cepheid.plan.graph import Graph
-from cepheid.plan.order import topological
 
 
 def prioritise(graph: Graph) -> dict[str, int]:
@@ -21,7 +20,7 @@ def prioritise(graph: Graph) -> dict[str, int]:
         ranks[query.name] = graph.level_of(query.level)
     for consumer in graph.consumers.values():
         ranks[consumer.input] = min(ranks.get(consumer.input, lowest), graph.level_of(consumer.level))
-    for name in reversed(topological(graph)):
+    for name in reversed(graph.order):
         rank = ranks.setdefault(name, lowest)
         for given in graph.inputs_of(name):
             ranks[given] = min(ranks.get(given, lowest), rank)

@@ -21,5 +21,7 @@ def prune(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
             if given not in needed:
                 needed.add(given)
                 unexplored.append(given)
+    if needed.issuperset(graph.operators):
+        return graph, ()
     kept = {name: operator for name, operator in graph.operators.items() if name in needed}
     return replace(graph, operators=kept), tuple(name for name in graph.operators if name not in kept)

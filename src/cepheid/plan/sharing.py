@@ -13,14 +13,13 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from cepheid.plan.graph import Graph, Operator, Relative
-from cepheid.plan.order import topological
 
 
 def share(graph: Graph) -> tuple[Graph, dict[str, tuple[str, ...]]]:
     """The graph with equal operators made one, and the names that each remaining one stands for besides its own."""
     class_of: dict[str, int] = {}
     class_with: dict[Hashable, int] = {}
-    for name in topological(graph):
+    for name in graph.order:
         operator = graph.operators.get(name)
         meaning = _meaning(operator, class_of) if operator is not None and operator.share else name
         class_of[name] = class_with.setdefault(meaning, len(class_with))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import KINDS, Mismatch, Schema
-from cepheid.plan.order import topological
 from cepheid.plan.problems import Problem, error
 
 
@@ -17,7 +16,7 @@ def schemas(graph: Graph) -> tuple[dict[str, Schema], list[Problem]]:
     """The schema of each stream and operator, and the mismatches. What follows a mismatch is not reported."""
     known: dict[str, Schema] = {stream.name: stream.attributes for stream in graph.streams.values()}
     problems = []
-    for name in topological(graph):
+    for name in graph.order:
         operator = graph.operators.get(name)
         if operator is None or not KINDS[operator.kind].takes(len(operator.inputs)):
             continue

@@ -15,7 +15,6 @@ from typing import Final
 
 from cepheid.model.intervals import most_valid_at_once
 from cepheid.plan.graph import Graph, Stale
-from cepheid.plan.order import topological
 
 #: The slots of a ring where no period or no interval bounds it.
 DEFAULT_RING: Final = 64
@@ -42,7 +41,7 @@ def propagate(graph: Graph) -> dict[str, Temporal]:
     """Validity, period, ring and policy of each stream and operator: one pass up for the policy, one down for time."""
     stale = _policies(graph)
     temporal: dict[str, Temporal] = {}
-    for name in topological(graph):
+    for name in graph.order:
         if (stream := graph.streams.get(name)) is not None:
             temporal[name] = _temporal(stream.valid_for, stream.period, stale[name])
         elif (operator := graph.operators.get(name)) is not None:
@@ -57,7 +56,7 @@ def _policies(graph: Graph) -> dict[str, Stale]:
     marks = set(graph.queries)  # an edge into a query never sheds (rule G7)
     marks.update(consumer.input for consumer in graph.consumers.values() if consumer.stale == "mark")
     sheds = {consumer.input for consumer in graph.consumers.values() if consumer.stale == "shed"}
-    for name in reversed(topological(graph)):
+    for name in reversed(graph.order):
         for given in graph.inputs_of(name):
             if name in marks:
                 marks.add(given)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cepheid.model.names import suggestion
+from cepheid.plan.cycles import cycles
 from cepheid.plan.graph import Graph, Operator
 from cepheid.plan.operators import KINDS
-from cepheid.plan.order import cycles
 from cepheid.plan.problems import Path, Problem, error, warning
 
 

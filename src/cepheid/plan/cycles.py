@@ -1,34 +1,8 @@
-"""An order of the graph in which every node comes after its inputs, or the cycle that prevents it."""
+"""The cycles of a graph, which keep it from having an order."""
 
 from __future__ import annotations
 
-from collections import deque
-
 from cepheid.plan.graph import Graph
-
-
-def topological(graph: Graph) -> list[str]:
-    """The producers, each after what it reads; nodes on a cycle, or after one, are left out.
-
-    Linear in nodes and edges. Among nodes that are ready the declared order is kept.
-    """
-    waiting: dict[str, int] = {}
-    readers: dict[str, list[str]] = {}
-    for name in graph.producers():
-        inputs = [i for i in graph.inputs_of(name) if graph.producer(i) is not None]
-        waiting[name] = len(inputs)
-        for given in inputs:
-            readers.setdefault(given, []).append(name)
-    ready = deque(name for name, count in waiting.items() if count == 0)
-    order = []
-    while ready:
-        name = ready.popleft()
-        order.append(name)
-        for reader in readers.get(name, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                ready.append(reader)
-    return order
 
 
 def cycles(graph: Graph) -> list[list[str]]:
@@ -37,7 +11,7 @@ def cycles(graph: Graph) -> list[list[str]]:
     Cycles that share a node are reported as one: mending it shows the next.
     """
     left = dict.fromkeys(graph.producers())
-    for name in topological(graph):
+    for name in graph.order:
         del left[name]
     position = {name: i for i, name in enumerate(left)}
     found = []
