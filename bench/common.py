@@ -10,7 +10,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -80,15 +80,16 @@ class Report:
 
     def _page(self, about: object) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(b.name)}</td><td>{b.value:.4g} {html.escape(b.unit)}</td>"
-            f"<td>{'at most' if b.kind == 'at_most' else 'at least'} {b.limit:g}</td><td>{'met' if b.met else 'not met'}</td></tr>"
+            f"<tr><td>{html.escape(b.name)}<td>{b.value:.4g} {html.escape(b.unit)}"
+            f"<td>{b.kind.replace('_', ' ')} {b.limit:g}<td>{'met' if b.met else 'not met'}</tr>"
             for b in self.bars
         )
         plots = "".join(f'<h2>{html.escape(p.title)}</h2><img src="{p.name}.svg" alt="">' for p in self.plots)
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return (
             f"<!doctype html><meta charset=utf-8><title>{self.name}</title>"
-            "<style>body{font:16px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em 1em;text-align:left}</style>"
+            "<style>body{font:16px sans-serif;max-width:60em;margin:2em auto}"
+            "td,th{padding:.2em 1em;text-align:left}</style>"
             f"<h1>{html.escape(self.name)}</h1><p>{html.escape(self.question)}</p><p>{html.escape(self.method)}</p>"
             f"<table><tr><th>figure<th>measured<th>bar<th></tr>{rows}</table>{plots}<ul>{notes}</ul>"
             f"<pre>{html.escape(json.dumps(about, indent=2))}</pre>\n"
@@ -96,10 +97,10 @@ class Report:
 
 
 def _draw(plot: Plot, path: Path) -> None:
-    import matplotlib  # noqa: PLC0415 - slow to import, and needed only at the end
+    import matplotlib
 
     matplotlib.use("svg")
-    from matplotlib import pyplot  # noqa: PLC0415
+    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     for series in plot.series:
@@ -139,7 +140,7 @@ def machine() -> dict[str, object]:
     }
 
 
-def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def interleaved(jobs: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Seconds of each job, the jobs taking turns, so that a noisy minute strikes all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(repeats):

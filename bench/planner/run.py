@@ -6,6 +6,8 @@ import gc
 import math
 import statistics
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from common import Bar, Plot, Report, arguments, interleaved, series
@@ -42,7 +44,7 @@ def graph_of(operators: int) -> Graph:
 
 def floor(graph: Graph) -> int:
     """The least any planner does in this language: look at each node and each edge once."""
-    seen = {name: 0 for name in graph.producers()}
+    seen = dict.fromkeys(graph.producers(), 0)
     for operator in graph.operators.values():
         for given in operator.inputs:
             seen[given] += 1
@@ -52,6 +54,10 @@ def floor(graph: Graph) -> int:
 def check_and_plan(graph: Graph) -> None:
     assert not planner.check(graph)
     planner.plan(graph)
+
+
+def load_and_plan(file: Path) -> None:
+    load(file).plan()
 
 
 def as_yaml(graph: Graph) -> str:
@@ -78,11 +84,10 @@ def main() -> None:
             file = Path(folder) / "app.yaml"
             file.write_text(as_yaml(graph))
             gc.collect()
-            # Bound as defaults: the jobs must see this size's graph and file.
-            jobs = {
-                "check and plan": lambda g=graph: check_and_plan(g),
-                "floor": lambda g=graph: floor(g),
-                "from the YAML file": lambda f=file: load(f).plan(),
+            jobs: dict[str, Callable[[], object]] = {
+                "check and plan": partial(check_and_plan, graph),
+                "floor": partial(floor, graph),
+                "from the YAML file": partial(load_and_plan, file),
             }
             for name, seconds in interleaved(jobs, repeats).items():
                 times[name].append(seconds)
@@ -92,7 +97,7 @@ def main() -> None:
     report = Report(
         name="planner",
         question=__doc__ or "",
-        method=f"Copies of the paper's graph B. Medians of {repeats} runs, the jobs taking turns; shaded: the extremes. "
+        method=f"Copies of the paper's graph B. Medians of {repeats} runs, jobs taking turns; shaded: the extremes. "
         "Floor: a bare loop over nodes and edges in the same language.",
         bars=[
             Bar("growth (exponent of size)", slope, 1.1, "at_most"),

@@ -19,7 +19,11 @@ from cepheid.model.names import suggestion
 @click.option("--peer", help="Measure beside this peer only.")
 @click.option("--quick", is_flag=True, help="A short form, for a look.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("bench-results"), help="Folder of the reports.", show_default=True
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("bench-results"),
+    help="Folder of the reports.",
+    show_default=True,
 )
 def command(name: str | None, peer: str | None, quick: bool, out: Path) -> None:
     """Run the experiment NAME: JSON, plots and an HTML report. Without a name, list them."""

@@ -70,3 +70,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has seen enough
         sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

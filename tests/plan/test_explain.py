@@ -1,0 +1,56 @@
+"""`explain` in its three forms, against golden files."""
+
+from __future__ import annotations
+
+import json
+
+from cepheid.app import load
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
+from cepheid.plan.explain import as_mermaid, as_text, describe
+from cepheid.plan.graph import Consumer, Graph, Operator
+from cepheid.plan.planner import plan
+from tests.golden_files import GOLDEN, assert_golden
+
+CAMPUS = GOLDEN / "explain" / "campus.yaml"
+
+
+def test_text() -> None:
+    assert_golden(CAMPUS.with_suffix(".txt"), as_text(describe(load(CAMPUS).plan(), "campus")))
+
+
+def test_json() -> None:
+    described = describe(load(CAMPUS).plan(), "campus")
+    assert_golden(CAMPUS.with_suffix(".json"), json.dumps(described, indent=2, ensure_ascii=False))
+
+
+def test_mermaid() -> None:
+    assert_golden(CAMPUS.with_suffix(".mmd"), as_mermaid(describe(load(CAMPUS).plan(), "campus")))
+
+
+def test_only_what_one_query_depends_on() -> None:
+    described = describe(load(CAMPUS).plan(), "campus", "rising")
+    assert [node["name"] for node in described["physical"]] == ["airflowReport", "rising"]
+    assert described["optimised"]["shared"] == {}
+
+
+def test_only_what_one_consumer_depends_on() -> None:
+    described = describe(load(CAMPUS).plan(), "campus", "log")
+    names = [node["name"] for node in described["physical"]]
+    assert names == ["vibration1", "vibration2", "fused", "spectrum", "cipher", "log"]
+    assert described["optimised"]["shared"] == {"fused": ["fused2"], "spectrum": ["spectrum2"]}
+
+
+def test_a_key_is_not_shown() -> None:
+    text = json.dumps(describe(load(CAMPUS).plan(), "campus"))
+    assert "00112233" not in text
+    assert "(secret)" in text
+
+
+def test_a_deep_graph_is_drawn() -> None:
+    operators = {"o0": Operator("o0", "fft", ("s",))}
+    operators |= {f"o{i}": Operator(f"o{i}", "fft", (f"o{i - 1}",)) for i in range(1, 3000)}
+    graph = Graph(("high",), {"s": Stream("s", {"x": Type.UINT8_ARRAY})}, operators, {}, {"c": Consumer("c", "o2999")})
+    described = describe(plan(graph), "deep")
+    assert "o2999  fft" in as_text(described)
+    assert as_mermaid(described).count("-->") == 3001
