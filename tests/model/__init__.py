@@ -1,0 +1,1 @@
+"""Tests of events, streams, time and of reading and writing them."""
