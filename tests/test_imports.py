@@ -17,10 +17,11 @@ ALLOWED = {
     "knowledge": {"model"},
     "plan": {"language", "knowledge", "model"},
     "app": {"plan", "language", "knowledge", "model"},
+    "campus": {"model"},
     "spark": {"app", "plan", "language", "knowledge", "model"},
     "service": {"app", "plan", "language", "knowledge", "model"},
     "history": {"spark", "service", "app", "plan", "language", "knowledge", "model"},
-    "cli": {"history", "spark", "service", "app", "plan", "language", "knowledge", "model"},
+    "cli": {"campus", "history", "spark", "service", "app", "plan", "language", "knowledge", "model"},
 }
 #: Parts that must do without Spark and what comes with it.
 WITHOUT_SPARK = ("model", "language", "plan", "app", "service")

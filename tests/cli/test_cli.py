@@ -152,3 +152,38 @@ def test_bench_lists_its_experiments_and_names_the_nearest() -> None:
     done = cepheid("bench", "planer")
     assert done.returncode == 2
     assert "did you mean 'planner'?" in done.stderr
+
+
+def test_a_mistake_that_a_library_finds_is_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cepheid.cli import main
+    from cepheid.spark.java import JavaMissing
+
+    def fail(**_: object) -> None:
+        raise JavaMissing("no Java 17 or newer was found\nInstall one: apt-get install -y openjdk-17-jre-headless")
+
+    monkeypatch.setattr(main.cli, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: no Java 17 or newer was found\nInstall one: apt-get")
+
+
+def test_a_bug_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cepheid.cli import main
+
+    def fail(**_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(main.cli, "main", fail)
+    with pytest.raises(KeyError):
+        main.main()
+
+
+def test_the_demo_leaves_a_folder_that_is_not_its_own_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("irreplaceable")
+    done = cepheid("demo", "--folder", tmp_path)
+    assert done.returncode == 2
+    assert "is not an earlier demo's; choose another with --folder" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()

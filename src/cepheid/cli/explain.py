@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
@@ -29,4 +30,12 @@ def command(app: str, query: str | None, form: str) -> None:
     if form == "json":
         click.echo(json.dumps(described, indent=2, ensure_ascii=False))
     else:
-        click.echo(as_text(described) if form == "text" else as_mermaid(described))
+        click.echo(_with_headings(as_text(described)) if form == "text" else as_mermaid(described))
+
+
+def _with_headings(text: str) -> str:
+    """Headings stand out on a terminal."""
+    if not sys.stdout.isatty():
+        return text
+    lines = text.splitlines()
+    return "\n".join(line if line.startswith(" ") else click.style(line, bold=True) for line in lines)

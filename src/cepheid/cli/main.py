@@ -70,6 +70,19 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has seen enough
         sys.exit(0)
+    except Exception as error:
+        if not _is_for_users(error):
+            raise
+        click.echo(
+            f"{click.style('error:', fg='red', bold=True) if sys.stderr.isatty() else 'error:'} {error}", err=True
+        )
+        sys.exit(2)
+
+
+def _is_for_users(error: Exception) -> bool:
+    """Whether an error is one of Cepheid's own, whose message says what to do; one of the native core is a bug."""
+    module = type(error).__module__
+    return module.startswith("cepheid.") and module != "cepheid._native"
 
 
 if __name__ == "__main__":

@@ -96,12 +96,15 @@ def _physical(plan: Plan, name: str) -> Described:
     if what == "operator":
         node["kind"] = graph.operators[name].kind
         node["stands_for"] = list(plan.shared.get(name, ()))
+    if what == "stream":
+        node["read_by"] = list(plan.readers[name])
     if (temporal := plan.temporal.get(name)) is not None:
         node["valid_for"] = _duration(temporal.valid_for)
         node["period"] = _duration(temporal.period)
-        node["ring"] = temporal.ring
-        node["ring_bound"] = temporal.bound
-        node["stale"] = temporal.stale
+        if what != "stream" or "service" in plan.readers[name]:  # rings are the service's
+            node["ring"] = temporal.ring
+            node["ring_bound"] = temporal.bound
+            node["stale"] = temporal.stale
     if (placement := plan.placement.get(name)) is not None:
         node["engine"] = placement.engine
         node["reason"] = placement.reason
@@ -205,8 +208,10 @@ def _physical_text(described: Described) -> Iterator[str]:
         if node["type"] in ("stream", "operator"):
             cells["valid_for"] = node["valid_for"] or "forever"
             cells["period"] = node["period"] or "-"
-            if node["ring_bound"] != "valid_for / period":
+            if node.get("ring_bound", "valid_for / period") != "valid_for / period":
                 cells["ring"] = f"{node['ring']} ({node['ring_bound']})"
+        if node["type"] == "stream":
+            cells["reason"] = f"read by {', '.join(node['read_by']) or 'nobody'}"
         rows.append([str(cells.get(key) if cells.get(key) is not None else "") for key, _ in _COLUMNS])
     yield from _aligned(rows)
 
@@ -226,16 +231,20 @@ def as_mermaid(described: Described) -> str:
     """A flowchart of the physical plan: a box an engine, a colour a level."""
     nodes = described["physical"]
     ids = {(node["type"] == "consumer", node["name"]): f"n{i}" for i, node in enumerate(nodes)}
+    archived = [node["name"] for node in nodes if "archive" in node.get("read_by", ())]
     lines = ["flowchart LR"]
     for engine in ("service", "spark"):
         inside = [node for node in nodes if node.get("engine") == engine]
-        if inside:
+        if inside or (engine == "spark" and archived):
             title = "real-time service" if engine == "service" else "Spark"
-            lines += [f'  subgraph {engine}["{title}"]', *("  " + _mermaid_node(n, ids) for n in inside), "  end"]
+            lines += [f'  subgraph {engine}["{title}"]', *("  " + _mermaid_node(n, ids) for n in inside)]
+            lines += ['    archive[("<b>archive</b>")]'] if engine == "spark" and archived else []
+            lines += ["  end"]
     lines += [_mermaid_node(node, ids) for node in nodes if "engine" not in node]
     for node in nodes:
         reader = ids[node["type"] == "consumer", node["name"]]
         lines += [f"  {ids[False, given]} --> {reader}" for given in node["inputs"]]
+    lines += [f"  {ids[False, name]} -.-> archive" for name in archived]
     used = {node["level"] for node in nodes}
     for rank, level in enumerate(described["levels"]):
         if level in used:

@@ -7,6 +7,7 @@ query with PRIORITY                     service   PRIORITY asks for the fast lan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,20 @@ def place(graph: Graph) -> dict[str, Placement]:
     for query in graph.queries.values():
         placed[query.name] = _place(query)
     return placed
+
+
+def readers(graph: Graph, placed: Mapping[str, Placement]) -> dict[str, tuple[str, ...]]:
+    """Who reads each stream: `service`, `spark`, and `archive`, which Spark writes. Rings exist only in the service."""
+    found: dict[str, dict[str, None]] = {name: {} for name in graph.streams}
+    for consumer in graph.consumers.values():
+        found.get(consumer.input, {})["service"] = None
+    for name, placement in placed.items():
+        for given in graph.inputs_of(name):
+            found.get(given, {})[placement.engine] = None
+    if graph.archived:
+        for reading in found.values():
+            reading["archive"] = None
+    return {name: tuple(reading) for name, reading in found.items()}
 
 
 def _place(query: Query) -> Placement:

@@ -18,7 +18,7 @@ class Plan:
     """What every engine needs to know, by name.
 
     `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
-    besides its own; `pruned` are not run.
+    besides its own; `pruned` are not run. `readers` are the engines that read a stream.
     """
 
     logical: Graph
@@ -29,6 +29,7 @@ class Plan:
     ranks: Mapping[str, int]
     temporal: Mapping[str, Temporal]
     placement: Mapping[str, Placement]
+    readers: Mapping[str, tuple[str, ...]]
 
     def level(self, name: str) -> str:
         return self.graph.levels[self.ranks[name]]
@@ -44,6 +45,7 @@ def plan(graph: Graph) -> Plan:
     schemas, _ = typing.schemas(graph)
     pruned_graph, pruned = pruning.prune(graph)
     optimised, shared = sharing.share(pruned_graph)
+    placed = placement.place(optimised)
     return Plan(
         logical=graph,
         graph=optimised,
@@ -52,5 +54,6 @@ def plan(graph: Graph) -> Plan:
         pruned=pruned,
         ranks=priority.prioritise(optimised),
         temporal=validity.propagate(optimised),
-        placement=placement.place(optimised),
+        placement=placed,
+        readers=placement.readers(optimised, placed),
     )
