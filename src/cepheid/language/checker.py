@@ -1,0 +1,602 @@
+"""What a query must be, beyond its syntax, to mean something: known names, fitting types, patterns that can be run.
+
+Everything found is reported at once. Each fault names the rule of docs/semantics.md that it breaks, where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+from cepheid.language import bounds, syntax
+from cepheid.language.errors import Diagnostic, Severity, Span
+from cepheid.language.functions import ValueType
+from cepheid.language.partition import Partition, partition
+from cepheid.language.printer import print_step
+from cepheid.language.scope import Catalogue, MixedAttribute, Resolved, expand, resolve_attribute
+from cepheid.language.syntax import Expression, Query, step_variables, walk
+from cepheid.language.typing import Typer
+from cepheid.model.names import suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value of SELECT. With `condition`, only where that holds (rule W5)."""
+
+    name: str
+    expression: Expression
+    type: ValueType
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A query that was found right, with what its names mean.
+
+    In `query` every variable has a range. `attributes` has, for each variable, the attributes that the query reads, by
+    the name it uses. `event_variables` are in the order of FROM, else of first mention, which is that of the output.
+    """
+
+    query: Query
+    event_variables: tuple[str, ...]
+    attributes: Mapping[tuple[str, str], Resolved]
+    outputs: tuple[Output, ...]
+    partition: Partition
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that the query reads, each once."""
+        return tuple(dict.fromkeys(s for r in self.query.ranges for s in r.streams))
+
+
+def check(query: Query, catalogue: Catalogue, *, live: bool = False) -> tuple[Checked | None, list[Diagnostic]]:
+    """The checked query, unless something in it is wrong, and everything to say about it, in order.
+
+    On live streams a query whose state has no bound is refused; over files it is warned of (rule Q4).
+    """
+    checker = _Checker(query, catalogue, live)
+    checker.run()
+    found = sorted(checker.problems, key=_position)
+    if any(p.severity == "error" for p in found):
+        return None, found
+    return checker.checked(), found
+
+
+def _position(diagnostic: Diagnostic) -> tuple[int, int]:
+    return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span else (0, 0)
+
+
+#: What a variable is in a query.
+_ROLES: Final = {
+    syntax.One: "one",
+    syntax.Maybe: "maybe",
+    syntax.Many: "many",
+    syntax.Absent: "absent",
+    syntax.AllOf: "all",
+    syntax.AnyOf: "any",
+}
+
+
+@dataclass
+class _Checker:
+    query: Query
+    catalogue: Catalogue
+    live: bool
+    problems: list[Diagnostic] = field(default_factory=list)
+    #: The streams of each event variable that has known ones.
+    streams: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    attributes: dict[tuple[str, str], Resolved] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    event_variables: tuple[str, ...] = ()
+    path_variables: frozenset[str] = frozenset()
+    _window: syntax.EventWindow | None = None
+
+    def report(
+        self, code: str, message: str, span: Span | None, hint: str | None = None, severity: Severity = "error"
+    ) -> None:
+        self.problems.append(Diagnostic(severity, code, message, span, hint))
+
+    def run(self) -> None:
+        self._find_variables()
+        self._find_streams()
+        self._sequence()
+        self._windows()
+        typer = Typer(self._attribute_type, self._variable_type, self.report)
+        self._conditions(typer)
+        self._select(typer)
+        self._grouping(typer)
+        self._policies()
+        self._scheduling()
+        if not any(p.severity == "error" for p in self.problems):
+            self._bounds()
+
+    def checked(self) -> Checked:
+        ranges = tuple(syntax.Range(v, self.streams[v]) for v in self.event_variables)
+        complete = replace(self.query, ranges=ranges)
+        return Checked(
+            complete,
+            self.event_variables,
+            dict(self.attributes),
+            tuple(self.outputs),
+            partition(complete, self._names()),
+        )
+
+    # names
+
+    def _find_variables(self) -> None:
+        """Which variables are events: those of FROM, SEQ, WINDOW, or with an attribute; others are a PATH's."""
+        query = self.query
+        ranged = [r.variable for r in query.ranges]
+        for r in query.ranges:
+            if ranged.count(r.variable) > 1 and r is not next(x for x in query.ranges if x.variable == r.variable):
+                self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span)
+        mentioned = dict.fromkeys(ranged) | dict.fromkeys(self._mentions())
+        bare = {e.name for e in self._expressions() if isinstance(e, syntax.Variable)}
+        path_text = _path_text(query.path)
+        self.path_variables = frozenset(v for v in bare if f"?{v}" in path_text and v not in mentioned)
+        if query.ranges:
+            for variable, span in self._places().items():
+                if variable not in ranged and variable not in self.path_variables:
+                    self.report(
+                        "unknown-variable", f"?{variable} is not in FROM (rule Q1)", span, suggestion(variable, ranged)
+                    )
+                    self.streams[variable] = ()
+        self.event_variables = tuple(mentioned) if query.ranges else tuple(dict.fromkeys(self._mentions()))
+
+    def _mentions(self) -> Iterator[str]:
+        """Event variables in the order of first mention in the text of the clauses."""
+        query = self.query
+        for selected in query.select:
+            yield from _event_names(selected.expression)
+        for condition in (*query.filters, *query.joins):
+            yield from _event_names(condition)
+        for step in query.seq:
+            yield from step_variables(step)
+        for window in query.windows:
+            yield from window.variables if isinstance(window, syntax.SpanWindow) else (window.variable,)
+        for attribute in query.group_by:
+            yield attribute.variable
+        if query.having is not None:
+            yield from _event_names(query.having)
+        for align in query.align:
+            yield from align.variables
+
+    def _expressions(self) -> Iterator[Expression]:
+        query = self.query
+        for expression in (
+            *(s.expression for s in query.select),
+            *query.filters,
+            *query.joins,
+            *query.group_by,
+            *([query.having] if query.having is not None else []),
+        ):
+            yield from walk(expression)
+
+    def _places(self) -> dict[str, Span | None]:
+        """Where each variable is mentioned first."""
+        places: dict[str, Span | None] = {}
+        for e in self._expressions():
+            if isinstance(e, syntax.Attribute):
+                places.setdefault(e.variable, e.span)
+            elif isinstance(e, syntax.Variable):
+                places.setdefault(e.name, e.span)
+        for item in (*self.query.seq, *self.query.windows, *self.query.align):
+            for variable in _variables_of(item):
+                places.setdefault(variable, item.span)
+        return places
+
+    def _find_streams(self) -> None:
+        for r in self.query.ranges:
+            known = []
+            for name in dict.fromkeys(r.streams):
+                if name in self.catalogue.streams:
+                    known.append(name)
+                else:
+                    self.report(
+                        "unknown-stream", f"unknown stream '{name}'", r.span, suggestion(name, self.catalogue.streams)
+                    )
+            self.streams.setdefault(r.variable, tuple(known))
+        if self.query.ranges or not self.event_variables:
+            if not self.event_variables:
+                self.report(
+                    "no-variable", "the query reads no event", self.query.spans.get("select"), "select ?e.attribute"
+                )
+            return
+        default = self.catalogue.default_stream
+        if default is None:
+            self.report(
+                "no-stream",
+                "there is no FROM, and more than one stream to choose from (rule Q1)",
+                self.query.spans.get("select"),
+                "add FROM (?e, stream): " + ", ".join(sorted(self.catalogue.streams)),
+            )
+        for variable in self.event_variables:
+            self.streams[variable] = (default,) if default is not None else ()
+
+    def _names(self) -> Mapping[tuple[str, str], Resolved]:
+        return self.attributes
+
+    def _attribute_type(self, attribute: syntax.Attribute) -> ValueType:
+        found = self._resolve(attribute)
+        return found.type if found else ValueType.UNKNOWN
+
+    def _resolve(self, attribute: syntax.Attribute) -> Resolved | None:
+        place = (attribute.variable, attribute.name)
+        if place in self.attributes:
+            return self.attributes[place]
+        streams = self.streams.get(attribute.variable, ())
+        if not streams:
+            return None
+        try:
+            found = resolve_attribute(self.catalogue, self.query, streams, attribute.name)
+        except MixedAttribute as mixed:
+            self.report("type-mismatch", str(mixed), attribute.span)
+            return None
+        if found is None:
+            self._unknown_attribute(attribute, streams)
+            return None
+        self.attributes[place] = found
+        return found
+
+    def _unknown_attribute(self, attribute: syntax.Attribute, streams: tuple[str, ...]) -> None:
+        name = attribute.name
+        if ":" in name:
+            prefixes = {**self.catalogue.prefixes, **dict(self.query.prefixes)}
+            if expand(name, prefixes) is None:
+                prefix = name.partition(":")[0]
+                self.report(
+                    "unknown-prefix", f"unknown prefix '{prefix}'", attribute.span, suggestion(prefix, prefixes)
+                )
+                return
+            message = f"no attribute of {_quoted(streams)} is annotated with {name} (rule P5)"
+            self.report("unknown-attribute", message, attribute.span, "add it to the stream's `semantics`")
+            return
+        known = {"id", "time"} | {a for s in streams for a in self.catalogue.streams[s].attributes}
+        self.report(
+            "unknown-attribute",
+            f"{_quoted(streams)} has no attribute '{name}'",
+            attribute.span,
+            suggestion(name, known),
+        )
+
+    def _variable_type(self, variable: syntax.Variable) -> ValueType:
+        if variable.name in self.path_variables:
+            return ValueType.NODE
+        if variable.name in self.streams:
+            self.report(
+                "event-as-value",
+                f"?{variable.name} is an event, not a value",
+                variable.span,
+                f"name an attribute: ?{variable.name}.time; or count events: COUNT(?{variable.name})",
+            )
+        else:
+            self.report(
+                "unknown-variable",
+                f"nothing binds ?{variable.name}",
+                variable.span,
+                suggestion(variable.name, self.streams),
+            )
+        return ValueType.UNKNOWN
+
+    # patterns
+
+    def _sequence(self) -> None:
+        steps = self.query.seq
+        seen: dict[str, syntax.Step] = {}
+        for step in steps:
+            for variable in step_variables(step):
+                if variable in seen:
+                    self.report("duplicate-name", f"?{variable} is in SEQ twice", step.span)
+                seen[variable] = step
+                self.roles[variable] = _ROLES[type(step)]
+                if isinstance(step, syntax.Many) and step.least == 0:
+                    self.roles[variable] = "many0"
+            if isinstance(step, syntax.AllOf | syntax.AnyOf) and len(step.variables) < 2:
+                word = "ALL" if isinstance(step, syntax.AllOf) else "ANY"
+                self.report("too-few", f"{word} has two or more variables", step.span)
+            if isinstance(step, syntax.Many) and step.most == 0:
+                self.report("never", "{0,0} asks for no event", step.span, f"write NOT ?{step.variable}")
+        for variable in self.event_variables:
+            self.roles.setdefault(variable, "free")
+        if steps and all(isinstance(s, syntax.Absent) for s in steps):
+            self.report("never", "SEQ needs a step that is not NOT", self.query.spans.get("seq"))
+            return
+        for i, (one, after) in enumerate(pairwise(steps)):
+            self._neighbours(one, after, i == 0, i == len(steps) - 2)
+        if steps:
+            self._open_end(steps[0], first=True)
+            if len(steps) > 1:
+                self._open_end(steps[-1], first=False)
+
+    def _neighbours(self, one: syntax.Step, after: syntax.Step, at_start: bool, at_end: bool) -> None:
+        if isinstance(one, syntax.Many) and isinstance(after, syntax.Many):
+            self.report("adjacent", "two steps that take all that qualify can't be side by side (rule S3)", after.span)
+        elif (at_start and _is_open(one) and _is_open(after)) or (at_end and _is_open(one) and _is_open(after)):
+            where = "first" if at_start and _is_open(one) else "last"
+            self.report(
+                "adjacent", f"another +, ? or NOT beside the {where} step, which is one already (rule S4)", after.span
+            )
+
+    def _open_end(self, step: syntax.Step, *, first: bool) -> None:
+        if not _is_open(step):
+            return
+        variable = step_variables(step)[0]
+        listing = [w for w in self.query.windows if isinstance(w, syntax.SpanWindow)]
+        first_variables = step_variables(self.query.seq[0])
+        own = any(variable in w.variables for w in listing)
+        if not own and (first or not any(v in w.variables for w in listing for v in first_variables)):
+            place = "first" if first else "last"
+            self.report(
+                "no-deadline",
+                f"{print_step(step)} is the {place} step and has no WINDOW to end it (rule S4)",
+                step.span,
+                f"add WINDOW (?{first_variables[0]}, ..., ?{variable}, 5min)",
+            )
+
+    def _windows(self) -> None:
+        moving = [w for w in self.query.windows if isinstance(w, syntax.EventWindow)]
+        for window in self.query.windows:
+            if isinstance(window, syntax.SpanWindow) and len(set(window.variables)) < len(window.variables):
+                self.report("duplicate-name", "a variable is in this WINDOW twice", window.span)
+        if not moving:
+            return
+        self._window = moving[0]
+        for other in moving[1:]:
+            self.report("two-windows", "a query has one moving window", other.span)
+        if self.query.seq:
+            self.report("window-with-seq", "a moving window is of one variable, without SEQ (rule W7)", moving[0].span)
+        elif len(self.event_variables) > 1:
+            others = ", ".join(f"?{v}" for v in self.event_variables if v != moving[0].variable)
+            self.report(
+                "second-variable",
+                f"a moving window is of one variable, but there is {others} too (rule W7)",
+                moving[0].span,
+            )
+        for window in self.query.windows:
+            if isinstance(window, syntax.SpanWindow):
+                self.report("two-windows", "a query with a moving window has no other", window.span)
+
+    # conditions
+
+    def _conditions(self, typer: Typer) -> None:
+        for condition in self.query.filters:
+            self._condition(condition, typer, "FILTER")
+        for condition in self.query.joins:
+            self._condition(condition, typer, "JOIN")
+            self._join(condition)
+
+    def _condition(self, condition: Expression, typer: Typer, word: str) -> None:
+        names = syntax.variables(condition)
+        if len(names) == 1 and word == "JOIN":
+            self.report(
+                "not-a-join",
+                f"this is over ?{names[0]} alone, so it is a FILTER (rule Q2)",
+                condition.span,
+                "write FILTER",
+            )
+        elif len(names) > 1 and word == "FILTER":
+            shown = ", ".join(f"?{n}" for n in names)
+            self.report(
+                "not-a-filter", f"this is over {shown}, so it is a JOIN (rule Q2)", condition.span, "write JOIN"
+            )
+        elif not names:
+            self.report("no-variable", f"{word} mentions no event", condition.span)
+        for e in walk(condition):
+            if isinstance(e, syntax.Aggregate):
+                self.report("aggregate", f"{e.function} can't be in {word}", e.span, "use HAVING")
+        typer.condition(condition, word)
+        bounds.report_never(condition, self.report)
+
+    def _join(self, condition: Expression) -> None:
+        names = syntax.variables(condition)
+        many = [n for n in names if self.roles.get(n) in ("many", "many0")]
+        absent = [n for n in names if self.roles.get(n) == "absent"]
+        if len(many) > 1:
+            self.report("two-many", f"no JOIN can name two of {_marked(many)} (rule S3)", condition.span)
+        if len(absent) > 1:
+            self.report("two-not", f"no JOIN can name two NOT variables, {_marked(absent)} (rule S5)", condition.span)
+        if absent and many:
+            shown = _marked([*absent, *many])
+            self.report(
+                "not-with-many", f"no JOIN can name a NOT variable and one of many, {shown} (rule S5)", condition.span
+            )
+
+    # output
+
+    def _select(self, typer: Typer) -> None:
+        taken: dict[str, Span | None] = {}
+        for selected in self.query.select:
+            expression, condition = selected.expression, None
+            if isinstance(expression, syntax.Compare) and isinstance(expression.left, syntax.Aggregate):
+                typer.condition(expression, "SELECT")
+                expression, condition = expression.left, expression
+            kind = typer.type_of(expression)
+            self._outside_aggregates(expression, "SELECT")
+            name = selected.name or _implied_name(selected.expression)
+            if name is None:
+                self.report("no-name", "this value has no name (rule O3)", selected.span, "add AS and a name")
+                continue
+            if name in taken:
+                self.report(
+                    "duplicate-name",
+                    f"two selected values are called '{name}' (rule O3)",
+                    selected.span,
+                    "rename one with AS",
+                )
+            taken[name] = selected.span
+            self.outputs.append(Output(name, expression, kind, condition))
+
+    def _outside_aggregates(self, expression: Expression, word: str) -> None:
+        """NOT variables have no value; a variable of many events has one only inside an aggregate (rules S3, S5)."""
+        stack: list[tuple[Expression, bool]] = [(expression, False)]
+        while stack:
+            e, inside = stack.pop()
+            if isinstance(e, syntax.Aggregate):
+                self._aggregate(e, inside)
+                inside = True
+            if isinstance(e, syntax.Attribute):
+                role = self.roles.get(e.variable)
+                if role == "absent":
+                    self.report(
+                        "absent-value",
+                        f"?{e.variable} is a NOT variable, so it has no value in {word} (rule S5)",
+                        e.span,
+                    )
+                elif role in ("many", "many0") and not inside:
+                    hint = f"take one value of them: FIRST(?{e.variable}.{e.name}), AVG(...)"
+                    self.report("many-values", f"?{e.variable} stands for many events (rule S3)", e.span, hint)
+            stack.extend((child, inside) for child in syntax.children(e))
+
+    def _aggregate(self, e: syntax.Aggregate, inside: bool) -> None:
+        if inside:
+            self.report("aggregate", "an aggregate can't be inside another", e.span)
+        names = syntax.variables(e.argument)
+        if len(names) > 1:
+            self.report("aggregate", f"{e.function} is over one variable, not {_marked(names)}", e.span)
+        for name in names:
+            role = self.roles.get(name)
+            if role in ("many", "many0") or (self._window is not None and self._window.variable == name):
+                continue
+            if role is not None:
+                hint = f"write ?{name}+ in SEQ, or WINDOW (?{name}, sliding, 5min)"
+                self.report(
+                    "aggregate", f"{e.function} has no events to range over: ?{name} is one (rule W7)", e.span, hint
+                )
+        if not names:
+            self.report("aggregate", f"{e.function} mentions no event", e.span)
+
+    def _grouping(self, typer: Typer) -> None:
+        query = self.query
+        for attribute in query.group_by:
+            typer.type_of(attribute)
+        if query.group_by and self._window is None:
+            why = "with SEQ it is refused (rule W6)" if query.seq else "there is no moving window (rule W5)"
+            self.report("group-by", f"GROUP BY: {why}", query.spans.get("group_by"))
+        if query.having is not None:
+            typer.condition(query.having, "HAVING")
+            self._outside_aggregates(query.having, "HAVING")
+            many = any(r in ("many", "many0") for r in self.roles.values())
+            if self._window is None and not many:
+                self.report(
+                    "having", "HAVING needs a moving window, or a step of many events", query.spans.get("having")
+                )
+        if self._window is not None and self._window.kind in ("batch", "session"):
+            grouped = {(a.variable, a.name) for a in query.group_by}
+            for e in _outside(
+                [*(s.expression for s in query.select), *([query.having] if query.having is not None else [])]
+            ):
+                if (e.variable, e.name) not in grouped:
+                    self.report(
+                        "not-grouped",
+                        f"?{e.variable}.{e.name} is not grouped by, and a window has many events (rule W7)",
+                        e.span,
+                        f"add GROUP BY ?{e.variable}.{e.name}, or take an aggregate of it",
+                    )
+
+    # policies
+
+    def _policies(self) -> None:
+        query = self.query
+        if query.match != "ANY":
+            outside = [v for v in self.event_variables if self.roles.get(v) == "free"]
+            if not query.seq or outside:
+                names = f"; {_marked(outside)} is outside" if query.seq else ""
+                self.report(
+                    "policy",
+                    f"MATCH {query.match} needs a SEQ with all variables (rule S8){names}",
+                    query.spans.get("match"),
+                )
+                return
+        if any(p.severity == "error" for p in self.problems):
+            return
+        if query.match == "STRICT" or query.after != "KEEP":
+            found = partition(
+                replace(query, ranges=tuple(syntax.Range(v, self.streams[v]) for v in self.event_variables)),
+                self.attributes,
+            )
+            if found.ambiguous:
+                word = "STRICT" if query.match == "STRICT" else f"AFTER MATCH {query.after}"
+                stream, equal = found.ambiguous
+                self.report(
+                    "ambiguous-partition",
+                    f"{word} needs one key a stream, but joins {_marked_names(equal)} of '{stream}' (rule S7)",
+                    query.spans.get("match" if query.match == "STRICT" else "after"),
+                )
+
+    def _scheduling(self) -> None:
+        for align in self.query.align:
+            for variable in align.variables:
+                if variable not in self.streams:
+                    self.report("unknown-variable", f"nothing binds ?{variable}", align.span)
+
+    def _bounds(self) -> None:
+        unbounded = bounds.unbounded(self.query, self.event_variables, self.roles)
+        if unbounded:
+            message = f"no WINDOW bounds {_marked(unbounded)}: every event has to be kept (rule Q4)"
+            self.report(
+                "unbounded",
+                message,
+                self.query.spans.get("seq") or self.query.spans.get("select"),
+                f"add WINDOW ({', '.join(f'?{v}' for v in self.event_variables if self.roles[v] != 'absent')}, 5min)",
+                severity="error" if self.live else "warning",
+            )
+
+
+def _event_names(expression: Expression) -> Iterator[str]:
+    """The event variables of an expression: those with an attribute, and those that are counted."""
+    for e in walk(expression):
+        if isinstance(e, syntax.Attribute):
+            yield e.variable
+        elif isinstance(e, syntax.Aggregate) and isinstance(e.argument, syntax.Variable):
+            yield e.argument.name
+
+
+def _outside(expressions: Iterable[Expression]) -> Iterator[syntax.Attribute]:
+    """The attributes that stand outside of aggregates."""
+    stack = list(expressions)
+    while stack:
+        e = stack.pop()
+        if isinstance(e, syntax.Attribute):
+            yield e
+        elif not isinstance(e, syntax.Aggregate):
+            stack.extend(syntax.children(e))
+
+
+def _variables_of(item: syntax.Step | syntax.Window | syntax.Align) -> tuple[str, ...]:
+    if isinstance(item, syntax.EventWindow):
+        return (item.variable,)
+    if isinstance(item, syntax.SpanWindow | syntax.Align):
+        return item.variables
+    return step_variables(item)
+
+
+def _is_open(step: syntax.Step) -> bool:
+    """Whether a step takes its extent from its neighbours, so that at an end it needs a deadline."""
+    return isinstance(step, syntax.Many | syntax.Maybe | syntax.Absent)
+
+
+def _implied_name(expression: Expression) -> str | None:
+    if isinstance(expression, syntax.Attribute):
+        return expression.name.rpartition(":")[2]
+    return expression.name if isinstance(expression, syntax.Variable) else None
+
+
+def _path_text(path: syntax.Path | None) -> str:
+    if path is None:
+        return ""
+    return path.text if isinstance(path, syntax.PathGroup) else " ".join(map(_path_text, path.operands))
+
+
+def _marked(names: Iterable[str]) -> str:
+    return ", ".join(f"?{name}" for name in names)
+
+
+def _marked_names(names: Iterable[str]) -> str:
+    return " and ".join(f"'{name}'" for name in sorted(names))
+
+
+def _quoted(streams: Iterable[str]) -> str:
+    return " and ".join(f"'{s}'" for s in streams)

@@ -1,0 +1,86 @@
+"""What the names in a query mean: the streams of its variables, and the attributes these have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cepheid.language.functions import ValueType
+from cepheid.language.syntax import Query
+from cepheid.model.streams import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What a query can refer to.
+
+    `default_stream` is that of variables without FROM. `prefixes` are the application's. `properties` has, for each
+    stream, the attribute that stands for a property, by its IRI (static semantics).
+    """
+
+    streams: Mapping[str, Stream]
+    default_stream: str | None = None
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An attribute of a variable: its name in each stream that has it, and its type over all."""
+
+    names: Mapping[str, str]
+    type: ValueType
+
+
+class MixedAttribute(ValueError):
+    """An attribute whose types in two streams can't be one."""
+
+
+def resolve_attribute(catalogue: Catalogue, query: Query, streams: tuple[str, ...], name: str) -> Resolved | None:
+    """What `name` is in these streams; None if none of them has it. Raises MixedAttribute."""
+    names: dict[str, str] = {}
+    kind: ValueType | None = None
+    for stream_name in streams:
+        stream = catalogue.streams[stream_name]
+        found, found_type = _in_stream(catalogue, query, stream, name)
+        if found is None or found_type is None:
+            continue
+        names[stream_name] = found
+        joint = found_type if kind is None else unify(kind, found_type)
+        if joint is None:
+            first = next(iter(names))
+            raise MixedAttribute(
+                f"'{name}' is {kind.value if kind else '?'} in '{first}', but {found_type.value} in '{stream_name}'"
+            )
+        kind = joint
+    return None if kind is None else Resolved(names, kind)
+
+
+def _in_stream(catalogue: Catalogue, query: Query, stream: Stream, name: str) -> tuple[str | None, ValueType | None]:
+    if name == "time":
+        return name, ValueType.TIMESTAMP
+    if name == "id":
+        return name, ValueType.STRING if stream.id_kind == "string" else ValueType.INT
+    if ":" in name:
+        iri = expand(name, {**catalogue.prefixes, **dict(query.prefixes)})
+        attribute = catalogue.properties.get(stream.name, {}).get(iri or "")
+        return (attribute, ValueType.of(stream.attributes[attribute])) if attribute else (None, None)
+    for attribute, kind in stream.attributes.items():
+        if name == attribute or name in stream.spellings.get(attribute, ()):
+            return attribute, ValueType.of(kind)
+    return None, None
+
+
+def expand(name: str, prefixes: Mapping[str, str]) -> str | None:
+    """The IRI of `prefix:name`; None if the prefix is unknown."""
+    prefix, _, local = name.partition(":")
+    return prefixes[prefix] + local if prefix in prefixes else None
+
+
+def unify(one: ValueType, other: ValueType) -> ValueType | None:
+    """The type that holds values of both: int and float are float; None if there is none."""
+    if one is other or other.is_loose:
+        return one
+    if one.is_loose:
+        return other
+    return ValueType.FLOAT if one.is_number and other.is_number else None

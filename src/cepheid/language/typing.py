@@ -1,0 +1,211 @@
+"""The types of expressions, and what does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from cepheid.language import syntax
+from cepheid.language.errors import Span
+from cepheid.language.functions import FUNCTIONS, NUMBER, ORDERED, ValueType
+from cepheid.language.scope import unify
+from cepheid.language.syntax import Expression, Kind
+from cepheid.model.names import suggestion
+
+_T = ValueType
+_CONSTANTS = {
+    Kind.NULL: _T.NULL,
+    Kind.BOOL: _T.BOOL,
+    Kind.INT: _T.INT,
+    Kind.FLOAT: _T.FLOAT,
+    Kind.STRING: _T.STRING,
+    Kind.DURATION: _T.DURATION,
+    Kind.TIMESTAMP: _T.TIMESTAMP,
+    Kind.NAME: _T.NODE,
+}
+
+
+class Report(Protocol):
+    def __call__(self, code: str, message: str, span: Span | None, hint: str | None = None) -> None: ...
+
+
+class Typer:
+    """Finds the type of an expression; reports what can't be computed. A fault is said once, where it arises."""
+
+    def __init__(
+        self,
+        attribute: Callable[[syntax.Attribute], ValueType],
+        variable: Callable[[syntax.Variable], ValueType],
+        report: Report,
+    ) -> None:
+        self._attribute = attribute
+        self._variable = variable
+        self._report = report
+
+    def condition(self, expression: Expression, word: str) -> None:
+        """An expression that must be true or false."""
+        kind = self.type_of(expression)
+        if kind is not _T.BOOL and not kind.is_loose:
+            self._report("type-mismatch", f"{word} needs a condition, and this is {_a(kind)}", expression.span)
+
+    def type_of(self, expression: Expression) -> ValueType:
+        match expression:
+            case syntax.Constant():
+                return _CONSTANTS[expression.kind]
+            case syntax.Attribute():
+                return self._attribute(expression)
+            case syntax.Variable():
+                return self._variable(expression)
+            case syntax.Compare():
+                return self._compare(expression)
+            case syntax.Arithmetic():
+                return self._arithmetic(expression)
+            case syntax.Negative(operand):
+                kind = self.type_of(operand)
+                if kind.is_number or kind is _T.DURATION or kind.is_loose:
+                    return kind
+                return self._fault(f"- of {_a(kind)}", expression.span)
+            case syntax.Not(operand):
+                self.condition(operand, "NOT")
+                return _T.BOOL
+            case syntax.Logical(word, operands):
+                for operand in operands:
+                    self.condition(operand, word)
+                return _T.BOOL
+            case syntax.In(operand, items):
+                self._comparable([operand, *items], "IN", equality=True)
+                return _T.BOOL
+            case syntax.Between(operand, low, high):
+                self._comparable([operand, low, high], "BETWEEN", equality=False)
+                return _T.BOOL
+            case syntax.IsNull(operand):
+                self.type_of(operand)
+                return _T.BOOL
+            case syntax.Case(branches, otherwise):
+                for when, _ in branches:
+                    self.condition(when, "WHEN")
+                values = [then for _, then in branches] + ([otherwise] if otherwise is not None else [])
+                return self._common(values, "the values of CASE")
+            case syntax.Call():
+                return self._call(expression)
+            case syntax.Aggregate():
+                return self._aggregate(expression)
+
+    def _fault(self, message: str, span: Span | None, hint: str | None = None) -> ValueType:
+        self._report("type-mismatch", message, span, hint)
+        return _T.UNKNOWN
+
+    def _compare(self, e: syntax.Compare) -> ValueType:
+        self._comparable([e.left, e.right], e.sign, equality=e.sign in ("=", "!="), span=e.span)
+        return _T.BOOL
+
+    def _comparable(self, parts: Sequence[Expression], what: str, *, equality: bool, span: Span | None = None) -> None:
+        kinds = [self.type_of(part) for part in parts]
+        first = kinds[0]
+        for part, kind in zip(parts[1:], kinds[1:], strict=True):
+            joint = unify(first, kind)
+            if joint is None:
+                hint = _time_hint(first, kind)
+                self._fault(f"{_a(first)} and {_a(kind)} can't be compared ({what})", span or part.span, hint)
+                return
+            first = joint
+        if not equality and first not in ORDERED and not first.is_loose:
+            self._fault(f"{_a(first)} has no order, so {what} says nothing", span or parts[0].span)
+
+    def _common(self, parts: Sequence[Expression], what: str) -> ValueType:
+        joint = _T.NULL
+        for part in parts:
+            kind = self.type_of(part)
+            found = unify(joint, kind)
+            if found is None:
+                return self._fault(f"{what} are {_a(joint)} and {_a(kind)}", part.span)
+            joint = found
+        return joint
+
+    def _arithmetic(self, e: syntax.Arithmetic) -> ValueType:
+        left, right = self.type_of(e.left), self.type_of(e.right)
+        if left is _T.UNKNOWN or right is _T.UNKNOWN:
+            return _T.UNKNOWN
+        kind = _result(e.sign, left, right)
+        if kind is not None:
+            return kind
+        return self._fault(f"{_a(left)} {e.sign} {_a(right)} has no meaning", e.span)
+
+    def _call(self, e: syntax.Call) -> ValueType:
+        function = FUNCTIONS.get(e.function)
+        kinds = [self.type_of(argument) for argument in e.arguments]
+        if function is None:
+            self._report(
+                "unknown-function", f"unknown function {e.function}", e.span, suggestion(e.function, FUNCTIONS)
+            )
+            return _T.UNKNOWN
+        if not function.takes(len(e.arguments)):
+            self._report("wrong-count", f"{e.function} takes {function.count}, not {len(e.arguments)}", e.span)
+            return _T.UNKNOWN
+        for i, (argument, kind) in enumerate(zip(e.arguments, kinds, strict=True)):
+            if kind not in function.types_of(i) and not kind.is_loose:
+                wanted = " or ".join(t.value for t in function.types_of(i))
+                self._fault(f"{e.function} takes {wanted}, and this is {_a(kind)}", argument.span)
+                return function.gives or _T.UNKNOWN
+        if function.gives is not None:
+            return function.gives
+        joint = _T.NULL
+        for argument, kind in zip(e.arguments, kinds, strict=True):
+            found = unify(joint, kind)
+            if found is None:
+                return self._fault(f"{e.function} of {_a(joint)} and {_a(kind)}", argument.span)
+            joint = found
+        return joint
+
+    def _aggregate(self, e: syntax.Aggregate) -> ValueType:
+        if e.function == "COUNT":
+            if not isinstance(e.argument, syntax.Variable):
+                self.type_of(e.argument)
+            return _T.INT
+        kind = self.type_of(e.argument)
+        if kind.is_loose or e.function in ("FIRST", "LAST"):
+            return kind
+        allowed = ORDERED if e.function in ("MIN", "MAX") else NUMBER
+        if kind not in allowed:
+            return self._fault(f"{e.function} of {_a(kind)}", e.span)
+        return kind if e.function in ("MIN", "MAX", "SUM") else _T.FLOAT
+
+
+def _result(sign: str, left: ValueType, right: ValueType) -> ValueType | None:
+    """The type of `left sign right`, or None."""
+    if left is _T.NULL or right is _T.NULL:
+        other = right if left is _T.NULL else left
+        return other if other.is_number or other in (_T.NULL, _T.TIMESTAMP, _T.DURATION) else None
+    if left.is_number and right.is_number:
+        return _T.FLOAT if sign == "/" or _T.FLOAT in (left, right) else _T.INT
+    pair = (left, right)
+    if sign == "-" and pair == (_T.TIMESTAMP, _T.TIMESTAMP):
+        return _T.DURATION
+    if sign in "+-" and pair == (_T.DURATION, _T.DURATION):
+        return _T.DURATION
+    if sign in "+-" and pair == (_T.TIMESTAMP, _T.DURATION):
+        return _T.TIMESTAMP
+    if sign == "+" and pair == (_T.DURATION, _T.TIMESTAMP):
+        return _T.TIMESTAMP
+    if sign == "*" and pair in ((_T.DURATION, _T.INT), (_T.INT, _T.DURATION)):
+        return _T.DURATION
+    if sign == "/" and pair == (_T.DURATION, _T.DURATION):
+        return _T.FLOAT
+    return None
+
+
+def _a(kind: ValueType) -> str:
+    return {"null": "NULL", "node": "an entity", "int": "an int"}.get(kind.value, f"a {kind.value}").replace(
+        "a array", "an array"
+    )
+
+
+def _time_hint(one: ValueType, other: ValueType) -> str | None:
+    kinds = {one, other}
+    if kinds == {_T.TIMESTAMP, _T.STRING}:
+        return "write the time without quotes: 2012-05-07T09:00"
+    if kinds in ({_T.DURATION, _T.INT}, {_T.DURATION, _T.FLOAT}):
+        return "give the number a unit, such as 5min"
+    if kinds in ({_T.STRING, _T.INT}, {_T.STRING, _T.FLOAT}):
+        return "write a number without quotes, and text with them"
+    return None
