@@ -326,7 +326,8 @@ class _Checker:
         variable = step_variables(step)[0]
         listing = [w for w in self.query.windows if isinstance(w, syntax.SpanWindow)]
         first_variables = step_variables(self.query.seq[0])
-        own = any(variable in w.variables for w in listing)
+        # A WINDOW of this variable alone bounds the span of its events, and ends nothing.
+        own = any(variable in w.variables and len(w.variables) > 1 for w in listing)
         if not own and (first or not any(v in w.variables for w in listing for v in first_variables)):
             place = "first" if first else "last"
             self.report(
