@@ -33,7 +33,12 @@ def messages(path: Path, variables: dict[str, str] | None = None) -> list[str]:
 
 def test_a_file_and_python_give_the_same_graph() -> None:
     file = load(GOLDEN / "explain" / "campus.yaml")
-    app = Builder("campus", levels=["critical", "high", "normal", "background"], default_stream="airflowReport")
+    app = Builder(
+        "campus",
+        levels=["critical", "high", "normal", "background"],
+        prefixes=file.sections.prefixes,
+        default_stream="airflowReport",
+    )
     app.stream(
         "airflowReport",
         {"sensorID": "string", "flowrate": "float"},
@@ -44,6 +49,7 @@ def test_a_file_and_python_give_the_same_graph() -> None:
         lateness="0s",
         idle="5s",
         source={"kind": "socket"},
+        semantics={"flowrate": "hvc:airflow", "sensorID": {"property": "evt:hasSource", "entity": "ee:{value}"}},
     )
     v1 = app.stream("vibration1", {"samples": "array<uint8>"}, period="5ms", valid_for="10ms")
     v2 = app.stream("vibration2", {"samples": "array<uint8>"}, period="5ms", valid_for="10ms")
@@ -115,6 +121,27 @@ def test_errors_in_an_included_file_point_into_it(tmp_path: Path, monkeypatch: p
     assert [str(d.span) for d in diagnostics] == ["part.yaml:2:31"]
 
 
+@pytest.mark.parametrize(
+    ("section", "place"),
+    [
+        ("text: SELECT ?e.y", "app.yaml:5:18"),
+        ("text: 'SELECT ?e.y'", "app.yaml:5:19"),
+        ("text: |\n      # a comment\n      SELECT ?e.x\n      FILTER (?e.y > 5)", "app.yaml:8:15"),
+        ("text: >\n      SELECT ?e.y\n      FILTER (?e.x > 5)", "app.yaml:5:11"),
+        ("file: q.chi", "q.chi:2:9"),
+    ],
+)
+def test_faults_of_a_query_point_into_its_text(
+    section: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.chi").write_text("SELECT ?e.x\nFILTER (?e.y > 5)\n")
+    write(tmp_path, app=f"name: a\n{STREAM}queries:\n  q:\n    {section}\n")
+    _, diagnostics = examine("app.yaml")
+    assert [str(d.span) for d in diagnostics] == [place]
+    assert diagnostics[0].message == "'s' has no attribute 'y'"
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     app = load(write(tmp_path, app=f"name: a\n{STREAM}archive: {{path: data/archive}}\n"))
     assert app.sections.archive is not None
@@ -128,7 +155,7 @@ def test_variables(tmp_path: Path) -> None:
     text = (
         "name: a\n" + STREAM + "archive: {path: '/${PLANT}/${SITE:-home}'}\n"
         "service:\n  cores: ${CORES}\n  listen: tcp:$${x}\n"
-        "queries: {q: {text: 'SELECT ?e.x AS ${NOT}'}}\n"
+        "queries: {q: {text: 'SELECT ?e.x AS y # ${NOT}'}}\n"
     )
     path = write(tmp_path, app=text)
     application, diagnostics = examine(path, {"PLANT": "p1", "CORES": "2"})
@@ -140,7 +167,7 @@ def test_variables(tmp_path: Path) -> None:
     assert sections.archive.path == "/p1/home"
     assert sections.service.cores == 2
     assert sections.service.listen == "tcp:${x}"
-    assert sections.queries["q"].text == "SELECT ?e.x AS ${NOT}", "a query's text is the language's own"
+    assert sections.queries["q"].text == "SELECT ?e.x AS y # ${NOT}", "a query's text is the language's own"
     assert messages(path, {"CORES": "2"}) == ["the environment variable PLANT is not set"]
 
 

@@ -36,13 +36,13 @@ def show_wellformed(graph: Graph) -> str:
 
 
 def show_typing(graph: Graph) -> str:
-    schemas, problems = typing.schemas(graph)
+    typed = typing.derive(graph)
     lines = [
-        f"{name}: {', '.join(f'{a} {t.value}' for a, t in schemas[name].items())}"
-        for name in graph.operators
-        if name in schemas
+        f"{name}: {', '.join(f'{a} {t.value}' for a, t in typed.schemas[name].items())}"
+        for name in (*graph.operators, *graph.queries)
+        if name in typed.schemas
     ]
-    return "\n".join([*lines, show_problems(problems)])
+    return "\n".join([*lines, show_problems(typed.problems)])
 
 
 def show_pruning(graph: Graph) -> str:

@@ -14,11 +14,10 @@ from cepheid.language.errors import Diagnostic, Span
 from cepheid.plan import planner
 from cepheid.plan.graph import Graph
 from cepheid.plan.planner import Plan
-from cepheid.plan.problems import Path as Where
 from cepheid.plan.problems import Problem
 
-#: Finds the place of a path in what the user wrote; `key` asks for the name rather than the value.
-Locator: TypeAlias = Callable[[Where, bool], Span | None]
+#: Finds the place of a problem in what the user wrote.
+Locator: TypeAlias = Callable[[Problem], Span | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +56,4 @@ def assemble(
 
 def diagnose(problems: Iterable[Problem], locate: Locator) -> list[Diagnostic]:
     """Problems with their places."""
-    return [Diagnostic(p.severity, p.code, p.message, locate(p.where, p.at_key), p.hint) for p in problems]
+    return [Diagnostic(p.severity, p.code, p.message, locate(p), p.hint) for p in problems]

@@ -21,9 +21,9 @@ from cepheid.app import faults
 from cepheid.app.application import Application, assemble, diagnose
 from cepheid.app.schema import ApplicationSection
 from cepheid.app.yaml import Plain
-from cepheid.language.errors import Diagnostic, Rejected
+from cepheid.language.errors import Diagnostic, Rejected, Span
 from cepheid.plan.graph import Engine, Stale
-from cepheid.plan.problems import Path as Where
+from cepheid.plan.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,17 @@ class Builder:
         own = {"attribute": attribute, "above": above, "below": below, "reset": reset}
         return self._operator(name, "threshold", (input,), (), share, "all", own)
 
-    def query(self, name: str, text: str, *, level: str | None = None, engine: Engine | None = None) -> Producer:
+    def query(
+        self,
+        name: str,
+        text: str,
+        *,
+        level: str | None = None,
+        engine: Engine | None = None,
+        limit: int | None = None,
+    ) -> Producer:
         """A χ-CEP query; its matches are events for others to read."""
-        return self._add("queries", name, text=text, level=level, engine=engine)
+        return self._add("queries", name, text=text, level=level, engine=engine, limit=limit)
 
     def consumer(self, name: str, input: Producer, *, level: str | None = None, stale: Stale | None = None) -> None:
         """Who receives the events of `input`."""
@@ -251,6 +259,6 @@ def _given(**entry: object) -> dict[str, object]:
     return {name: value for name, value in entry.items() if value is not None}
 
 
-def _nowhere(_where: Where, _key: bool) -> None:
-    """Python code has no place in a file to point to; messages name the thing."""
-    return
+def _nowhere(problem: Problem) -> Span | None:
+    """Python code has no place in a file to point to, but a query's text has; messages name the thing."""
+    return problem.inside

@@ -193,6 +193,11 @@ class _Reader:
             )
         )
 
-    def locate(self, where: Where, key: bool) -> Span | None:
+    def locate(self, problem: Problem) -> Span | None:
+        where = problem.where
         document = self._origin.get(where[:2]) or self._origin.get(where[:1]) or self._documents[0]
-        return document.span(where, key=key)
+        if problem.inside is None:
+            return document.span(where, key=problem.at_key)
+        if document.has(where[:2] + ("text",)):
+            return document.span_inside(where, problem.inside)
+        return problem.inside  # the query has a file of its own

@@ -6,11 +6,16 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.app.schema import ApplicationSection, OperatorSection, QuerySection, StreamSection
-from cepheid.language.outline import outline
+from cepheid.language import syntax
+from cepheid.language.errors import Source
+from cepheid.language.parser import examine
+from cepheid.language.scope import expand
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.plan.graph import Consumer, Graph, Operator, Parameter, Query, Relative
+from cepheid.plan.problems import Path as Where
 from cepheid.plan.problems import Problem, error
 
 
@@ -24,6 +29,9 @@ def lower(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> tupl
         queries={name: _query(app, name, section, problems) for name, section in app.queries.items()},
         consumers={name: Consumer(name, c.input, c.level, c.stale) for name, c in app.consumers.items()},
         archived=app.archive is not None,
+        default_stream=_default_stream(app),
+        prefixes={**WELL_KNOWN_PREFIXES, **app.prefixes},
+        properties=_properties(app),
         broken=broken,
     )
     return graph, problems
@@ -75,40 +83,63 @@ def _parameter(value: object) -> Parameter:
 
 
 def _query(app: ApplicationSection, name: str, section: QuerySection, problems: list[Problem]) -> Query:
-    text = section.text or ""
+    text, source_name = section.text or "", name
     if section.file is not None:
+        source_name = _shown(section.file)
         text = _read(section.file, name, problems)
-    found = outline(text)
-    if found.priority is not None and found.priority not in app.levels:
-        hint = suggestion(found.priority, app.levels)
-        problems.append(
-            error("unknown-level", f"PRIORITY names the unknown level '{found.priority}'", ("queries", name), hint)
-        )
-    elif section.level is not None and found.priority not in (None, section.level):
-        problems.append(
-            error(
-                "two-levels",
-                f"query '{name}' says PRIORITY {found.priority}, and level: {section.level}",
-                ("queries", name, "level"),
-                "say it once",
-            )
-        )
-    inputs = found.streams
-    if not inputs and text:
-        default = app.default_stream or (next(iter(app.streams)) if len(app.streams) == 1 else None)
-        if default is None:
-            problems.append(
-                error(
-                    "no-stream",
-                    f"query '{name}' has no FROM, and the application has no default_stream",
-                    ("queries", name),
-                    "add FROM (?e, stream), or default_stream",
-                    at_key=True,
-                )
-            )
-        inputs = (default,) if default else ()
-    level = found.priority if found.priority in app.levels else section.level
-    return Query(name, text, inputs, level, section.engine, found.fast_clauses)
+    where: Where = ("queries", name, "file" if section.file is not None else "text")
+    tree = None
+    if text:
+        tree, faults = examine(Source(source_name, text))
+        problems += [Problem(f.severity, f.code, f.message, where, f.hint, inside=f.span) for f in faults]
+    inputs = tuple(dict.fromkeys(s for r in tree.ranges for s in r.streams)) if tree is not None else ()
+    if not inputs and _default_stream(app) is not None:
+        inputs = (str(_default_stream(app)),)
+    level = _level(app, name, section, tree, where, problems)
+    return Query(name, text, tree, inputs, level, section.engine, section.limit)
+
+
+def _level(
+    app: ApplicationSection,
+    name: str,
+    section: QuerySection,
+    tree: syntax.Query | None,
+    where: Where,
+    problems: list[Problem],
+) -> str | None:
+    """The level that the text or the section gives a query."""
+    priority = tree.priority if tree is not None else None
+    if tree is None or priority is None:
+        return section.level
+    span = tree.spans.get("priority")
+    if priority not in app.levels:
+        message, hint = f"PRIORITY names the unknown level '{priority}'", suggestion(priority, app.levels)
+        problems.append(Problem("error", "unknown-level", message, where, hint, inside=span))
+        return section.level
+    if section.level not in (None, priority):
+        message = f"query '{name}' says PRIORITY {priority}, and level: {section.level}"
+        problems.append(error("two-levels", message, ("queries", name, "level"), "say it once"))
+    return priority
+
+
+def _default_stream(app: ApplicationSection) -> str | None:
+    """The stream of variables without FROM: the one named, or else the only one."""
+    return app.default_stream or (next(iter(app.streams)) if len(app.streams) == 1 else None)
+
+
+def _properties(app: ApplicationSection) -> dict[str, dict[str, str]]:
+    """For each stream the attribute that stands for a property, by its IRI."""
+    prefixes = {**WELL_KNOWN_PREFIXES, **app.prefixes}
+    return {
+        name: {expand(a.property, prefixes) or a.property: attribute for attribute, a in section.semantics.items()}
+        for name, section in app.streams.items()
+    }
+
+
+def _shown(file: str) -> str:
+    """The name of a file in messages: relative where it is below us."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _read(file: str, name: str, problems: list[Problem]) -> str:

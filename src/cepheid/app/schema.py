@@ -266,6 +266,9 @@ class QuerySection(Section):
     engine: Literal["auto", "spark", "service"] = Field(
         "auto", description="Where it runs; auto: Spark, unless it asks for the fast lane."
     )
+    limit: int | None = Field(
+        None, ge=1, description="The most events that are kept; needed where no WINDOW bounds what a query has to keep."
+    )
 
 
 class KnowledgeSection(Section):

@@ -53,6 +53,7 @@ class _Scalar:
     end: _Place
     value: str
     plain: bool
+    style: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -113,11 +114,48 @@ class Document:
             name_node, node = found
         return self.span_of(name_node if key and name_node is not None else node)
 
+    def has(self, location: Location) -> bool:
+        """Whether something stands at a location."""
+        node = self.root
+        for step in location:
+            found = _child(node, step)
+            if found is None:
+                return False
+            node = found[1]
+        return True
+
     def span_of(self, node: _Node | None) -> Span:
         if node is None:
             return Span(self.source, 1, 1, 1, 1)
         (line, column), (end_line, end_column) = node.start, node.end
         return Span(self.source, line + 1, column + 1, end_line + 1, end_column + 1)
+
+    def span_inside(self, location: Location, inside: Span) -> Span:
+        """The place in this file of a place in the text at a location; of the whole text where lines were folded."""
+        node = self.root
+        for step in location:
+            found = _child(node, step)
+            if found is not None:
+                node = found[1]
+        whole = self.span_of(node)
+        if not isinstance(node, _Scalar):
+            return whole
+        line, column = node.start
+        if node.style == "|":
+            first = next((n for n, text in enumerate(node.value.splitlines(), line + 2) if text.strip()), line + 2)
+            written = self.source.line(first)
+            down, right = line + 1, len(written) - len(written.lstrip(" "))
+        elif line == node.end[0] and node.value in self.source.line(line + 1):
+            down, right = line, column + (1 if node.style else 0)
+        else:
+            return whole
+        return Span(
+            self.source,
+            inside.line + down,
+            inside.column + right,
+            inside.end_line + down,
+            inside.end_column + right,
+        )
 
     def values(self, environment: Mapping[str, str]) -> Plain:
         """The plain values, variables filled in. Faults go to `problems`."""
@@ -203,7 +241,7 @@ def _node(source: Source, event: yaml.NodeEvent, anchors: dict[str, _Node]) -> _
         _reject(source, start, f"the tag {tag} has no meaning here")
     node: _Node
     if isinstance(event, yaml.ScalarEvent):
-        node = _Scalar(start, end, event.value, not event.style and tag is None)
+        node = _Scalar(start, end, event.value, not event.style and tag is None, event.style)
     else:
         node = (_Sequence if isinstance(event, yaml.SequenceStartEvent) else _Mapping)(start, end)
     if event.anchor is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from cepheid.language import syntax
 from cepheid.model.streams import Stream
 
 Engine: TypeAlias = Literal["auto", "spark", "service"]
@@ -43,15 +44,25 @@ class Operator:
 class Query:
     """A χ-CEP query: its text, what it reads, and what it asks of the planner.
 
-    `level` is None where nobody said one. `fast_clauses` are the clauses in the text that ask for the fast lane.
+    `tree` is None where the text is faulty, `level` where nobody said one. `limit` is the most events that are kept.
     """
 
     name: str
     text: str
+    tree: syntax.Query | None
     inputs: tuple[str, ...]
     level: str | None = None
     engine: Engine = "auto"
-    fast_clauses: tuple[str, ...] = ()
+    limit: int | None = None
+
+    @property
+    def fast_clauses(self) -> tuple[str, ...]:
+        """The clauses in the text that ask for the fast lane."""
+        tree = self.tree
+        if tree is None:
+            return ()
+        given = {"PRIORITY": tree.priority is not None, "VALID": tree.valid is not None, "ALIGN": bool(tree.align)}
+        return tuple(word for word, is_given in given.items() if is_given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +82,9 @@ Producer: TypeAlias = Stream | Operator | Query
 class Graph:
     """The logical plan of an application.
 
-    `levels` are highest first; `archived` says whether streams are kept. `broken` names exist but could not be read, so
-    that nothing is said about references to them.
+    `levels` are highest first; `archived` says whether streams are kept. `default_stream`, `prefixes` and `properties`
+    (the attribute of each stream that stands for a property, by its IRI) give queries their names. `broken` names exist
+    but could not be read, so that nothing is said about references to them.
     """
 
     levels: tuple[str, ...]
@@ -81,6 +93,9 @@ class Graph:
     queries: Mapping[str, Query] = field(default_factory=dict)
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
     archived: bool = False
+    default_stream: str | None = None
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
 
     def producer(self, name: str) -> Producer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cepheid.language.checker import Checked
 from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import Schema
@@ -24,6 +25,7 @@ class Plan:
     logical: Graph
     graph: Graph
     schemas: Mapping[str, Schema]
+    queries: Mapping[str, Checked]
     shared: Mapping[str, tuple[str, ...]]
     pruned: tuple[str, ...]
     ranks: Mapping[str, int]
@@ -37,19 +39,20 @@ class Plan:
 
 def check(graph: Graph) -> list[Problem]:
     """Everything wrong with a graph, in names, shape and types."""
-    return wellformed.check(graph) + typing.schemas(graph)[1]
+    return wellformed.check(graph) + typing.derive(graph).problems
 
 
 def plan(graph: Graph) -> Plan:
     """Plan a graph in which `check` found no error. Linear in its nodes and edges."""
-    schemas, _ = typing.schemas(graph)
+    typed = typing.derive(graph)
     pruned_graph, pruned = pruning.prune(graph)
     optimised, shared = sharing.share(pruned_graph)
     placed = placement.place(optimised)
     return Plan(
         logical=graph,
         graph=optimised,
-        schemas=schemas,
+        schemas=typed.schemas,
+        queries=typed.queries,
         shared=shared,
         pruned=pruned,
         ranks=priority.prioritise(optimised),

@@ -1,7 +1,7 @@
 """Rule: a graph must make sense before it is planned.
 
 No cycle, no unknown name, no duplicate, no operator with the wrong number of inputs, no relative set that names a
-stranger. Everything found is reported at once; what is unused is a warning.
+stranger. Everything found is reported at once; what is unused is a warning. What is inside a query is typing's subject.
 
     graph: {a: {kind: fft, inputs: [b]}, b: {kind: fft, inputs: [a]}}
     error: cycle: a -> b -> a
@@ -24,7 +24,7 @@ def check(graph: Graph) -> list[Problem]:
         *_names(graph),
         *_levels(graph),
         *(problem for operator in graph.operators.values() for problem in _operator(graph, operator)),
-        *_inputs_of_queries_and_consumers(graph),
+        *_inputs_of_consumers(graph),
         *_cycles(graph),
         *(() if graph.broken else _unused(graph)),
     ]
@@ -97,10 +97,7 @@ def _operator(graph: Graph, operator: Operator) -> Iterator[Problem]:
             )
 
 
-def _inputs_of_queries_and_consumers(graph: Graph) -> Iterator[Problem]:
-    for query in graph.queries.values():
-        for name in query.inputs:
-            yield from _known_input(graph, name, ("queries", query.name))
+def _inputs_of_consumers(graph: Graph) -> Iterator[Problem]:
     for consumer in graph.consumers.values():
         yield from _known_input(graph, consumer.input, ("consumers", consumer.name, "input"))
 
