@@ -198,6 +198,6 @@ class _Reader:
         document = self._origin.get(where[:2]) or self._origin.get(where[:1]) or self._documents[0]
         if problem.inside is None:
             return document.span(where, key=problem.at_key)
-        if document.has(where[:2] + ("text",)):
+        if document.has((*where[:2], "text")):
             return document.span_inside(where, problem.inside)
         return problem.inside  # the query has a file of its own

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "demo": "The campus, end to end; ends by itself with a summary.",
     "check": "Say everything that is wrong with an application.",
     "explain": "Show what the planner made of an application, and why.",
+    "fmt": "Write queries in the one form.",
     "doctor": "Say what this machine can and cannot do, and how to mend it.",
     "bench": "Run an experiment.",
 }

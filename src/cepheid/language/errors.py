@@ -24,7 +24,7 @@ class Source:
     def line(self, number: int) -> str:
         """The line of that number, from 1; empty past the end."""
         if not self._lines:
-            self._lines.extend(self.text.splitlines() or [""])
+            self._lines.extend(line.rstrip("\r") for line in self.text.split("\n"))
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cepheid.language.errors import Diagnostic, Source, Span
@@ -44,6 +44,7 @@ _TOKEN = re.compile(
       """,
     re.VERBOSE,
 )
+_COMMENT = re.compile(r"(?:#|--)[^\n]*")
 _WORD = re.compile(r"[\w.]+")
 _IRI = re.compile(r"<[^<>\"{}|^`\\\s]*>")
 #: In SPARQL, what can hide a brace.
@@ -70,10 +71,11 @@ class Token:
 
 @dataclass(slots=True)
 class Text:
-    """A source that knows the place of an offset."""
+    """A source that knows the place of an offset and, once it was read, its comments: where each begins, and what."""
 
     source: Source
     _starts: list[int]
+    comments: list[tuple[int, str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, source: Source) -> Text:
@@ -109,6 +111,7 @@ class _Lexer:
             token = self._next(position)
             position = token.end
             if token.kind == "BLANK":
+                self._text.comments += [(token.start + m.start(), m.group()) for m in _COMMENT.finditer(token.text)]
                 continue
             yield token
             self._track(token)

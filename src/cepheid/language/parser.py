@@ -43,20 +43,37 @@ def examine(source: Source) -> tuple[Query | None, list[Diagnostic]]:
         span = Span(source, 1, 1, 1, 1)
         return None, [Diagnostic("error", "too-long", f"a query of more than {MAX_LENGTH:,} characters", span)]
     text = Text.of(source)
-    words = tokens(text, problems)
-    if any(problem.code == "too-deep" for problem in problems):
-        return None, problems
     assembly = _Assembly(text, problems)
-    for clause in _clauses(words, text, problems):
-        parsed = _parse_clause(clause, text, problems)
-        if parsed is not None:
-            assembly.add(clause[0], parsed)
+    for clause in clauses(text, problems):
+        assembly.add(clause)
     query = assembly.query()
     problems.sort(key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
     return (None if any(p.severity == "error" for p in problems) else query), problems
 
 
-def _clauses(words: Sequence[Token], text: Text, problems: list[Diagnostic]) -> Iterator[list[Token]]:
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause by itself: the word that it begins with, where it stands, and what it says."""
+
+    kind: str
+    start: int
+    end: int
+    parsed: Any
+
+
+def clauses(text: Text, problems: list[Diagnostic]) -> Iterator[Clause]:
+    """The clauses of a text that are right, in order; what is wrong goes to `problems`."""
+    words = tokens(text, problems)
+    if any(problem.code == "too-deep" for problem in problems):
+        return
+    for clause in _cut(words, text, problems):
+        parsed = _parse_clause(clause, text, problems)
+        if parsed is not None:
+            kind = "PATH" if clause[0].kind == "LPAR" else clause[0].kind
+            yield Clause(kind, clause[0].start, clause[-1].end, parsed)
+
+
+def _cut(words: Sequence[Token], text: Text, problems: list[Diagnostic]) -> Iterator[list[Token]]:
     """The words of each clause. Words before the first one, or between two, are a fault."""
     current: list[Token] = []
     for i, word in enumerate(words):
@@ -529,15 +546,15 @@ class _Assembly:
     parts: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
 
-    def add(self, first: Token, parsed: Any) -> None:
-        kind = "PATH" if first.kind == "LPAR" else first.kind
+    def add(self, clause: Clause) -> None:
+        kind, parsed = clause.kind, clause.parsed
         if kind == "WHERE":
             return
+        span = self.text.span(clause.start, clause.start + len(kind))
         field_name = _FIELDS[kind]
         if kind in ("PREFIX", "FILTER", "JOIN", "WINDOW", "PATH", "ALIGN"):
             self.parts.setdefault(field_name, []).append(parsed)
         elif field_name in self.parts:
-            span = self.text.span(first.start, first.end)
             line = self.spans[field_name].line
             self.problems.append(
                 Diagnostic("error", "duplicate-clause", f"a second {kind}; the first is on line {line}", span)
@@ -545,7 +562,7 @@ class _Assembly:
             return
         else:
             self.parts[field_name] = parsed
-        self.spans.setdefault(field_name, self.text.span(first.start, first.end))
+        self.spans.setdefault(field_name, span)
 
     def query(self) -> Query | None:
         parts = dict(self.parts)

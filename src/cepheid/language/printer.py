@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from cepheid.language import syntax
 from cepheid.language.syntax import Expression, Kind, Query
@@ -34,35 +34,70 @@ def normal_form(query: Query) -> str:
 
 
 def _clauses(query: Query) -> Iterator[str]:
-    yield from (f"PREFIX {prefix}: <{iri}>" for prefix, iri in query.prefixes)
-    yield "SELECT " + ", ".join(map(print_selected, query.select))
-    if query.ranges:
-        yield "FROM " + ", ".join(f"(?{r.variable}, {' | '.join(r.streams)})" for r in query.ranges)
-    if query.within is not None:
-        yield print_within(query.within)
-    yield from (f"FILTER ({print_expression(e)})" for e in query.filters)
-    yield from (f"JOIN ({print_expression(e)})" for e in query.joins)
-    if query.seq:
-        yield f"SEQ ({', '.join(map(print_step, query.seq))})"
-    yield from map(print_window, query.windows)
-    if query.path is not None:
-        yield print_path(query.path)
-    if query.group_by:
-        yield "GROUP BY " + ", ".join(map(print_expression, query.group_by))
-    if query.having is not None:
-        yield f"HAVING ({print_expression(query.having)})"
-    if query.match != "ANY":
-        yield f"MATCH {query.match}"
-    if query.after != "KEEP":
-        yield f"AFTER MATCH {query.after}"
-    if query.priority is not None:
-        yield f"PRIORITY {query.priority}"
-    if query.valid is not None:
-        yield f"VALID {format_duration(query.valid)}"
-    for align in query.align:
-        yield f"ALIGN ({_listed(align.variables)}, {format_duration(align.within)})"
-    if query.stale is not None:
-        yield f"STALE {query.stale}"
+    """The clauses that are there, in the order of the language's description."""
+    single = {
+        "SELECT": query.select,
+        "FROM": query.ranges or None,
+        "WITHIN": query.within,
+        "SEQ": query.seq or None,
+        "PATH": query.path,
+        "GROUP": query.group_by or None,
+        "HAVING": query.having,
+        "MATCH": None if query.match == "ANY" else query.match,
+        "AFTER": None if query.after == "KEEP" else query.after,
+        "PRIORITY": query.priority,
+        "VALID": query.valid,
+        "STALE": query.stale,
+    }
+    several = {
+        "PREFIX": query.prefixes,
+        "FILTER": query.filters,
+        "JOIN": query.joins,
+        "WINDOW": query.windows,
+        "ALIGN": query.align,
+    }
+    for kind in _ORDER:
+        if kind in several:
+            yield from (print_clause(kind, part) for part in several[kind])
+        elif single[kind] is not None:
+            yield print_clause(kind, single[kind])
+
+
+_ORDER: Final = (
+    "PREFIX", "SELECT", "FROM", "WITHIN", "FILTER", "JOIN", "SEQ", "WINDOW", "PATH", "GROUP", "HAVING", "MATCH",
+    "AFTER", "PRIORITY", "VALID", "ALIGN", "STALE",
+)  # fmt: skip
+
+
+def print_clause(kind: str, part: Any) -> str:
+    """One clause, by the word that it begins with and what the parser gives for it."""
+    match kind:
+        case "PREFIX":
+            return f"PREFIX {part[0]}: <{part[1]}>"
+        case "SELECT":
+            return "SELECT " + ", ".join(map(print_selected, part))
+        case "FROM":
+            return "FROM " + ", ".join(f"(?{r.variable}, {' | '.join(r.streams)})" for r in part)
+        case "WITHIN":
+            return print_within(part)
+        case "FILTER" | "JOIN" | "HAVING":
+            return f"{kind} ({print_expression(part)})"
+        case "SEQ":
+            return f"SEQ ({', '.join(map(print_step, part))})"
+        case "WINDOW":
+            return print_window(part)
+        case "PATH":
+            return print_path(part)
+        case "GROUP":
+            return "GROUP BY " + ", ".join(map(print_expression, part))
+        case "AFTER":
+            return f"AFTER MATCH {part}"
+        case "VALID":
+            return f"VALID {format_duration(part)}"
+        case "ALIGN":
+            return f"ALIGN ({_listed(part.variables)}, {format_duration(part.within)})"
+        case _:
+            return f"{kind} {part}" if part else kind
 
 
 def print_selected(selected: syntax.Selected) -> str:
