@@ -15,13 +15,15 @@ class Catalogue:
     """What a query can refer to.
 
     `default_stream` is that of variables without FROM. `prefixes` are the application's. `properties` has, for each
-    stream, the attribute that stands for a property, by its IRI (static semantics).
+    stream, the attribute that stands for a property, by its IRI (static semantics). `empty` streams have no events, so
+    any attribute of theirs is null (rule E3).
     """
 
     streams: Mapping[str, Stream]
     default_stream: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    empty: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ def _in_stream(catalogue: Catalogue, query: Query, stream: Stream, name: str) ->
         return name, ValueType.TIMESTAMP
     if name == "id":
         return name, ValueType.STRING if stream.id_kind == "string" else ValueType.INT
+    if stream.name in catalogue.empty:
+        return name, ValueType.NULL
     if ":" in name:
         iri = expand(name, {**catalogue.prefixes, **dict(query.prefixes)})
         attribute = catalogue.properties.get(stream.name, {}).get(iri or "")
