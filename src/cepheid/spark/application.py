@@ -1,0 +1,77 @@
+"""An application on Spark: its file inputs, through the pipeline, into its archive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from cepheid.app import Application
+from cepheid.app.schema import FilesSource
+from cepheid.model.files import Format
+from cepheid.model.streams import Stream
+from cepheid.spark.archive import Archive
+from cepheid.spark.pipeline import ArchiveRun, Books, OnProgress, archive_file_stream, archive_files
+
+
+class NothingToArchive(ValueError):
+    """The application has no archive, or no stream that comes from files."""
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """Files, and the streams whose records are in them."""
+
+    path: str
+    format: Format
+    streams: tuple[Stream, ...]
+
+
+def file_inputs(app: Application) -> list[FileInput]:
+    """The application's file sources; streams with the same files share one input, so that these are read once."""
+    by_place: dict[tuple[str, Format], list[Stream]] = {}
+    for name, section in app.sections.streams.items():
+        if isinstance(section.source, FilesSource):
+            by_place.setdefault((section.source.path, section.source.format), []).append(app.graph.streams[name])
+    return [FileInput(path, form, tuple(streams)) for (path, form), streams in by_place.items()]
+
+
+def archive_of(app: Application) -> Archive:
+    """The application's archive; NothingToArchive if it has none."""
+    section = app.sections.archive
+    if section is None:
+        raise NothingToArchive(f"application '{app.name}' has no archive; add `archive: {{path: data/archive}}`")
+    return Archive(section.path, section.format)
+
+
+def archive_batch(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> Books:
+    """Archives what the application's files hold now and was not archived before."""
+    return total(archive_files(spark, *_arguments(app, i), progress=progress) for i in _inputs(app))
+
+
+def archive_stream(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> list[ArchiveRun]:
+    """Starts to archive what the application's files hold and will hold; a run for each input."""
+    return [archive_file_stream(spark, *_arguments(app, i), progress=progress) for i in _inputs(app)]
+
+
+def total(books: Iterable[Books]) -> Books:
+    """The books of several runs as one."""
+    read, archived, letters = 0, Counter[str](), Counter[str]()
+    for book in books:
+        read += book.read
+        archived.update(book.archived)
+        letters.update(book.dead_letters)
+    return Books(read, dict(archived), dict(letters))
+
+
+def _inputs(app: Application) -> list[FileInput]:
+    inputs = file_inputs(app)
+    if not inputs:
+        raise NothingToArchive(f"no stream of '{app.name}' comes from files; add `source: {{kind: files, path: ...}}`")
+    return inputs
+
+
+def _arguments(app: Application, given: FileInput) -> tuple[tuple[Stream, ...], str, Format, Archive]:
+    return given.streams, given.path, given.format, archive_of(app)

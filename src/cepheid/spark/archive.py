@@ -1,0 +1,260 @@
+"""The archive: every event, in a table for each stream, and every dead letter, each exactly once.
+
+    <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by
+    <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
+    <archive>/_checkpoints/    what the pipelines into this archive have read
+
+Everything is written in numbered batches, each by a named writer. A batch that was interrupted is written again under
+its number:
+
+- delta: a table that already has the batch ignores it, and a reader sees all of it or nothing.
+- parquet: a batch is a folder of its own, replaced as a whole. Once the batch is through, its rows are there exactly
+  once; a reader that looks while it is being written may see a part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from cepheid.model.streams import Stream
+from cepheid.spark.places import exists, literal, local, normal
+from cepheid.spark.session import explaining_delta
+from cepheid.spark.validate import (
+    check_columns,
+    dead_letters,
+    declared_for_spark,
+    event_column,
+    event_schema,
+    events_of,
+)
+
+ArchiveFormat: TypeAlias = Literal["delta", "parquet"]
+
+DEAD_LETTERS: Final = "_dead_letters"
+CHECKPOINTS: Final = "_checkpoints"
+#: The column that tables are partitioned by.
+DAY: Final = "day"
+#: What Delta says to all but one of those who make a table at the same time, or add a column to it.
+_CONFLICTS: Final = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
+_ATTEMPTS: Final = 5
+#: Stands for rows of a commit beyond those that were announced; there should never be any.
+_UNEXPLAINED: Final = "unexplained"
+_DEAD_LETTER_SCHEMA: Final = (
+    "received timestamp, stream string, code string, reason string, raw binary, source string, line bigint, day date"
+)
+
+
+class ArchiveUnwritable(OSError):
+    """The archive can't be written where it should be."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Where an archive lies, and what its tables are."""
+
+    path: str
+    format: ArchiveFormat = "delta"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", normal(self.path))
+
+    def table(self, name: str) -> str:
+        """The folder of a stream's table, or of DEAD_LETTERS."""
+        return f"{self.path}/{name}"
+
+    def checkpoint(self, name: str) -> str:
+        """The folder where a pipeline into this archive remembers what it has read."""
+        return f"{self.path}/{CHECKPOINTS}/{name}"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The name that a batch is known by for ever: who writes it, and its number there, counting up."""
+
+    writer: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many events, by stream, and dead letters, by code."""
+
+    archived: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+
+
+def check_writable(archive: Archive, streams: Sequence[Stream]) -> None:
+    """Raises ArchiveUnwritable if a local archive can't be written, and ColumnClash if it can't hold a stream.
+
+    The folder is made and a file written into it, since permission bits don't tell everything: not to root, nor of a
+    read-only or full disk.
+    """
+    check_columns(streams, reserved=[DAY])
+    path = local(archive.path)
+    if path is None:
+        return  # Spark alone can tell
+    folder = path
+    try:
+        for folder in (path, *(path / name for name in (*(s.name for s in streams), DEAD_LETTERS, CHECKPOINTS))):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+    except OSError as error:
+        raise ArchiveUnwritable(
+            f"the archive can't be written at '{folder}': {_reason(folder, error)}. Free that path, or choose another "
+            f"(`archive: {{path: ...}}` in the application file)"
+        ) from error
+
+
+def _reason(folder: Path, error: OSError) -> str:
+    for place in (folder, *folder.parents):
+        if exists(place) and not place.is_dir():
+            return f"'{place}' is a file, not a folder"
+    return error.strerror or str(error)
+
+
+def append_batch(validated: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch) -> Counts:
+    """Writes what `validate` gave to the archive's tables, and says how much that was.
+
+    The same batch again, whole or after a failure half-way, adds only what is not there yet.
+    """
+    validated = validated.persist()  # parsed once, for all tables
+    try:
+        counts = _count(validated, streams)
+        for stream in streams:
+            rows = counts.archived[stream.name]
+            if rows:
+                events = validated.transform(events_of(stream)).withColumn(DAY, _day(sf.col("time")))
+                _write(events, archive, stream.name, batch, {stream.name: rows})
+        if counts.dead_letters:
+            letters = validated.transform(dead_letters()).select(sf.current_timestamp().alias("received"), "*")
+            letters = letters.withColumn(DAY, _day(sf.col("received")))
+            _write(letters, archive, DEAD_LETTERS, batch, counts.dead_letters)
+    finally:
+        validated.unpersist()
+    return counts
+
+
+def _count(validated: DataFrame, streams: Sequence[Stream]) -> Counts:
+    """A row for each stream and each code: a count, not data."""
+    which = sf.coalesce(
+        *(sf.when(sf.col(event_column(stream)).isNotNull(), sf.lit(stream.name)) for stream in streams), sf.lit(None)
+    )
+    rows = validated.groupBy(which.alias("stream"), "code").count().collect()
+    archived = {stream.name: 0 for stream in streams}
+    archived.update({row["stream"]: row["count"] for row in rows if row["code"] is None})
+    return Counts(archived, {row["code"]: row["count"] for row in rows if row["code"] is not None})
+
+
+def _day(time: Column) -> Column:
+    """The day in UTC, whatever the session's time zone is."""
+    return sf.date_from_unix_date(sf.floor(sf.unix_seconds(time) / sf.lit(86_400)).cast("int"))
+
+
+def _write(rows: DataFrame, archive: Archive, table: str, batch: Batch, counts: Mapping[str, int]) -> None:
+    writer: DataFrameWriter = rows.write.format(archive.format).partitionBy(DAY)
+    if archive.format == "parquet":
+        writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
+        writer.save(_parquet_folder(archive, table, batch))
+    else:
+        note = {"writer": batch.writer, "batch": batch.number, "rows": counts}
+        writer = writer.mode("append").option("mergeSchema", "true").option("userMetadata", json.dumps(note))
+        writer = writer.option("txnAppId", batch.writer).option("txnVersion", batch.number)
+        with explaining_delta(rows.sparkSession):
+            _save_among_others(writer, archive.table(table))
+
+
+def _save_among_others(writer: DataFrameWriter, path: str) -> None:
+    """Saves again after a conflict with another writer, which the batch's number makes safe."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            writer.save(path)
+        except (Py4JJavaError, PySparkException) as error:
+            if not any(conflict in str(error) for conflict in _CONFLICTS):
+                raise
+        else:
+            return
+    writer.save(path)
+
+
+def _parquet_folder(archive: Archive, table: str, batch: Batch) -> str:
+    return f"{archive.table(table)}/batch={batch.writer}-{batch.number}"
+
+
+def read(spark: SparkSession, archive: Archive, stream: Stream) -> DataFrame:
+    """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet."""
+    schema = event_schema(declared_for_spark(stream)).add(DAY, st.DateType())
+    return _read(spark, archive, stream.name, schema)
+
+
+def read_dead_letters(spark: SparkSession, archive: Archive) -> DataFrame:
+    """The dead letters: received, stream, code, reason, raw, source, line, and day."""
+    return _read(spark, archive, DEAD_LETTERS, _DEAD_LETTER_SCHEMA)
+
+
+def _read(spark: SparkSession, archive: Archive, table: str, schema: st.StructType | str) -> DataFrame:
+    path = archive.table(table)
+    try:
+        if archive.format == "delta":
+            with explaining_delta(spark):
+                return spark.read.format("delta").load(path)
+        return spark.read.schema(schema).option("basePath", path).parquet(literal(path)).drop("batch")
+    except AnalysisException as error:
+        if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
+            return spark.createDataFrame([], schema)
+        raise
+
+
+def committed(
+    spark: SparkSession, archive: Archive, table: str, writer: str, numbers: Collection[int]
+) -> dict[str, int]:
+    """The rows that a writer's batches really brought into a table, by stream or by code, as the table itself says."""
+    if not numbers:
+        return {}
+    if archive.format == "delta":
+        return _committed_to_delta(spark, archive.table(table), writer, set(numbers))
+    folders = [literal(_parquet_folder(archive, table, Batch(writer, number))) for number in numbers]
+    rows = spark.read.option("basePath", archive.table(table)).parquet(*folders)
+    if table != DEAD_LETTERS:
+        return {table: rows.count()}
+    return {row["code"]: row["count"] for row in rows.groupBy("code").count().collect()}
+
+
+def _note(metadata: str | None) -> dict[str, Any]:
+    """What `_write` noted with a commit; nothing of those by others."""
+    try:
+        note = json.loads(metadata or "{}")
+    except ValueError:
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _committed_to_delta(spark: SparkSession, path: str, writer: str, numbers: set[int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    # The commits wanted are the last ones, but for those of other writers.
+    for limit in (f"LIMIT {2 * len(numbers) + 10}", ""):
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{path.replace('`', '``')}` {limit}")
+        total, found = {}, 0
+        for rows, metadata in history.select("operationMetrics.numOutputRows", "userMetadata").collect():
+            note = _note(metadata)
+            if note.get("writer") == writer and note["batch"] in numbers:
+                found += 1
+                for key, count in note["rows"].items():
+                    total[key] = total.get(key, 0) + count
+                unexplained = int(rows) - sum(note["rows"].values())
+                if unexplained:
+                    total[_UNEXPLAINED] = total.get(_UNEXPLAINED, 0) + unexplained
+        if found >= len(numbers):
+            break
+    return total

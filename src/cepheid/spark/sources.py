@@ -1,0 +1,97 @@
+"""Raw records from files, as batches and as streams, for `validate`.
+
+JSON Lines come as a row for each record: `raw`, its bytes, and `source`, the file. CSV and Parquet come as a row for
+each file: `source` alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from cepheid.model.files import Format
+from cepheid.spark.places import exists, is_pattern, literal, local, normal
+
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+
+FILES_PER_BATCH: Final = 64
+#: What Python strips from bytes: a line of nothing else is no record.
+_BLANK: Final = " \t\r\x0b\f"
+
+_FILE: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+_SOURCE: Final = "_metadata.file_path AS source"
+
+
+class InputMissing(FileNotFoundError):
+    """There is no such input."""
+
+
+class InputUnsupported(ValueError):
+    """Input of a kind, or in a place, that can't be read."""
+
+
+def read_files(spark: SparkSession, path: str | Path, file_format: Format = "jsonl") -> DataFrame:
+    """The records of a file, a folder (with what lies in its folders) or a pattern, now and once."""
+    return _records(spark.read, path, file_format)
+
+
+def read_file_stream(
+    spark: SparkSession, path: str | Path, file_format: Format = "jsonl", *, files_per_batch: int = FILES_PER_BATCH
+) -> DataFrame:
+    """The records of the files that are there and of those that come, each file once.
+
+    A file must come complete, as by renaming, and never change: what is added to one that was read is not seen.
+    """
+    return _records(spark.readStream.option("maxFilesPerTrigger", files_per_batch), path, file_format)
+
+
+def check_input(path: str | Path, file_format: Format) -> None:
+    """Raises InputMissing or InputUnsupported for what can be known to fail without asking Spark."""
+    place = normal(path)
+    found = local(place)
+    if found is None and file_format != "jsonl":
+        raise InputUnsupported(
+            f"'{place}': {file_format} is read from paths that this machine and the executors have in common; mount or "
+            "copy the files there, or give JSON Lines, which Spark can read anywhere"
+        )
+    if found is not None and not is_pattern(place) and not exists(found):
+        raise _missing(place)
+
+
+def _missing(place: str) -> InputMissing:
+    return InputMissing(f"there is no file or folder '{place}', or none that may be seen; check the path of the input")
+
+
+def _records(reader: Reader, path: str | Path, file_format: Format) -> DataFrame:
+    check_input(path, file_format)
+    place = normal(path)
+    pattern = place if is_pattern(place) else literal(place)
+    reader = reader.option("recursiveFileLookup", "true")
+    try:
+        return _json_lines(reader, pattern) if file_format == "jsonl" else _files(reader, pattern)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise _missing(place) from error
+        raise
+
+
+def _json_lines(reader: Reader, pattern: str) -> DataFrame:
+    # A carriage return alone ends no line, here as in cepheid.model.lines.
+    lines = reader.option("lineSep", "\n").text(pattern)
+    records = lines.where(f"trim(LEADING '{_BLANK}' FROM value) <> ''")
+    # The cast keeps the bytes as they are, UTF-8 or not.
+    return records.selectExpr("CAST(value AS BINARY) AS raw", _SOURCE)
+
+
+def _files(reader: Reader, pattern: str) -> DataFrame:
+    """A row for each file, which has to be read as a whole: a quoted cell of CSV can hold line ends.
+
+    Spark's own readers of CSV and Parquet would settle by themselves what does not fit: they fill up short rows, drop
+    columns, and fail for all files if one has another type.
+    """
+    return reader.format("binaryFile").schema(_FILE).load(pattern).selectExpr(_SOURCE)
