@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,6 +14,7 @@ from cepheid.app.application import Application, assemble, diagnose
 from cepheid.app.schema import ApplicationSection
 from cepheid.app.yaml import Document, Plain, compose, environment
 from cepheid.language.errors import Diagnostic, Rejected, Span
+from cepheid.model.collector import collector_paused
 from cepheid.plan.problems import Path as Where
 from cepheid.plan.problems import Problem
 
@@ -35,20 +34,8 @@ def examine(
     path: str | Path, variables: Mapping[str, str] | None = None
 ) -> tuple[Application | None, list[Diagnostic]]:
     """The application in a file, if it can be had, and everything to say about it, in the order it is written."""
-    with _collector_paused():
+    with collector_paused():
         return _examine(path, variables)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """What is read here are trees, which need no collector; for large files it would take most of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _examine(path: str | Path, variables: Mapping[str, str] | None) -> tuple[Application | None, list[Diagnostic]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cepheid.language.checker import Checked
+from cepheid.model.collector import collector_paused
 from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import Schema
@@ -39,11 +40,17 @@ class Plan:
 
 def check(graph: Graph) -> list[Problem]:
     """Everything wrong with a graph, in names, shape and types."""
-    return wellformed.check(graph) + typing.derive(graph).problems
+    with collector_paused():
+        return wellformed.check(graph) + typing.derive(graph).problems
 
 
 def plan(graph: Graph) -> Plan:
     """Plan a graph in which `check` found no error. Linear in its nodes and edges."""
+    with collector_paused():
+        return _plan(graph)
+
+
+def _plan(graph: Graph) -> Plan:
     typed = typing.derive(graph)
     pruned_graph, pruned = pruning.prune(graph)
     optimised, shared = sharing.share(pruned_graph)

@@ -1,0 +1,224 @@
+"""From a checked query to the plan that the native matcher reads: names become places, and `now` a time.
+
+The plan is JSON, because it is small, read once a query, and can be looked at. Its reader is native/src/plan.rs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from cepheid.language import syntax
+from cepheid.language.checker import Checked, Output
+from cepheid.language.functions import ValueType
+from cepheid.language.printer import normal_form
+from cepheid.language.syntax import Expression, Kind, Query, step_variables
+from cepheid.model.types import INT64_MAX, INT64_MIN
+
+#: What JSON can hold.
+_Json: TypeAlias = "bool | int | float | str | list[_Json] | dict[str, _Json] | None"
+
+#: The slots of what every event has.
+_ID: Final = -1
+_TIME: Final = -2
+
+_KINDS: Final = {
+    syntax.One: "one",
+    syntax.Maybe: "maybe",
+    syntax.Many: "many",
+    syntax.Absent: "absent",
+    syntax.AllOf: "all",
+    syntax.AnyOf: "any",
+}
+
+
+def compile_query(checked: Checked, now: int) -> str:
+    """The plan of a query that is registered at `now` (microseconds)."""
+    if checked.query.path is not None:
+        raise ValueError("PATH is for the knowledge base, which the matcher does not know")
+    return json.dumps(_Compiler(checked, now).plan(), ensure_ascii=False, separators=(",", ":"))
+
+
+def within(query: Query, now: int) -> tuple[int, int]:
+    """The times of WITHIN, both included; without it, or where an end is open, as far as integers go (rule Q5)."""
+    low, high = INT64_MIN, INT64_MAX
+    if query.within is not None:
+        bounds = query.within
+        if bounds.low is not None:
+            low = bounds.low.microseconds + (now if bounds.low.now else 0) + (not bounds.low_included)
+        if bounds.high is not None:
+            high = bounds.high.microseconds + (now if bounds.high.now else 0) - (not bounds.high_included)
+    return max(low, INT64_MIN), min(high, INT64_MAX)
+
+
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """The parts of an AND, each a condition of its own: one that names an unbound variable says nothing (rule S2)."""
+    if isinstance(condition, syntax.Logical) and condition.word == "AND":
+        for operand in condition.operands:
+            yield from conjuncts(operand)
+    else:
+        yield condition
+
+
+@dataclass
+class _Compiler:
+    checked: Checked
+    now: int
+    streams: list[str] = field(init=False)
+    #: The attributes that are read of each stream, by slot.
+    slots: dict[str, dict[str, int]] = field(init=False)
+    aggregates: list[_Json] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # In the order of their names, so that places compare as names do (rule E2).
+        self.streams = sorted(self.checked.streams)
+        self.slots = {stream: {} for stream in self.streams}
+
+    def plan(self) -> dict[str, _Json]:
+        query = self.checked.query
+        variables: list[_Json] = [self._variable(name) for name in self.checked.event_variables]
+        plan: dict[str, _Json] = {
+            "normal_form": normal_form(query),
+            "variables": variables,
+            "within": list(within(query, self.now)),
+            "steps": [self._step(step) for step in query.seq],
+            "windows": [
+                {"variables": self._numbers(w.variables), "width": w.width}
+                for w in query.windows
+                if isinstance(w, syntax.SpanWindow)
+            ],
+            "moving": next(
+                ({"kind": w.kind, "size": w.size} for w in query.windows if isinstance(w, syntax.EventWindow)), None
+            ),
+            "group_by": [self._expression(attribute) for attribute in query.group_by],
+            "joins": [self._expression(part) for join in query.joins for part in conjuncts(join)],
+            "match": query.match,
+            "after": query.after,
+            "keys": [self._is_float(members) for members in self.checked.partition.classes],
+            "outputs": [self._output(output) for output in self.checked.outputs],
+            "having": None if query.having is None else self._expression(query.having),
+        }
+        # Last, for everything above finds slots and aggregates.
+        plan["aggregates"] = self.aggregates
+        plan["streams"] = [{"name": stream, "attributes": list(self.slots[stream])} for stream in self.streams]
+        return plan
+
+    def _numbers(self, names: tuple[str, ...]) -> list[_Json]:
+        return [self.checked.event_variables.index(name) for name in names]
+
+    def _variable(self, name: str) -> dict[str, _Json]:
+        query = self.checked.query
+        streams = next(r.streams for r in query.ranges if r.variable == name)
+        return {
+            "name": name,
+            "streams": [self.streams.index(stream) for stream in streams],
+            "filters": [self._expression(f) for f in query.filters if name in syntax.variables(f)],
+            "key": self._key(name),
+        }
+
+    def _key(self, variable: str) -> list[_Json] | None:
+        """The attributes whose values are the partition's key; None for a NOT variable that some class leaves out."""
+        classes = self.checked.partition.classes
+        if not all(variable in members for members in classes):
+            return None
+        return [self._expression(syntax.Attribute(variable, members[variable][0])) for members in classes]
+
+    def _is_float(self, members: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether a class has floats, with which its integers are compared as floats."""
+        places = [(variable, name) for variable, names in members.items() for name in names]
+        return any(self.checked.attributes[place].type is ValueType.FLOAT for place in places)
+
+    def _step(self, step: syntax.Step) -> dict[str, _Json]:
+        many = isinstance(step, syntax.Many)
+        return {
+            "kind": _KINDS[type(step)],
+            "variables": self._numbers(step_variables(step)),
+            "least": step.least if many else 1,
+            "most": step.most if many else None,
+        }
+
+    def _output(self, output: Output) -> dict[str, _Json]:
+        return {
+            "expression": self._expression(output.expression),
+            "condition": None if output.condition is None else self._expression(output.condition),
+            "float": output.type is ValueType.FLOAT,
+        }
+
+    def _slot(self, stream: str, name: str) -> int:
+        if name == "id":
+            return _ID
+        if name == "time":
+            return _TIME
+        known = self.slots[stream]
+        return known.setdefault(name, len(known))
+
+    def _attribute(self, attribute: syntax.Attribute) -> list[_Json]:
+        resolved = self.checked.attributes[attribute.variable, attribute.name]
+        variable = self.checked.event_variables.index(attribute.variable)
+        places: list[_Json] = [
+            [self.streams.index(stream), self._slot(stream, name)] for stream, name in resolved.names.items()
+        ]
+        return ["attribute", variable, places, resolved.type is ValueType.FLOAT]
+
+    def _aggregate(self, e: syntax.Aggregate) -> list[_Json]:
+        (variable,) = syntax.variables(e.argument)
+        argument = None if isinstance(e.argument, syntax.Variable) else self._expression(e.argument)
+        aggregate: _Json = {
+            "function": e.function,
+            "variable": self.checked.event_variables.index(variable),
+            "argument": argument,
+        }
+        if aggregate not in self.aggregates:
+            self.aggregates.append(aggregate)
+        return ["aggregate", self.aggregates.index(aggregate)]
+
+    def _expression(self, e: Expression) -> list[_Json]:
+        of = self._expression
+        match e:
+            case syntax.Constant():
+                return _constant(e)
+            case syntax.Attribute():
+                return self._attribute(e)
+            case syntax.Variable(name):
+                raise ValueError(f"?{name} is bound by a PATH, which the matcher does not know")
+            case syntax.Compare(sign, left, right):
+                return ["compare", sign, of(left), of(right)]
+            case syntax.Arithmetic(sign, left, right):
+                return ["arithmetic", sign, of(left), of(right)]
+            case syntax.Negative(operand):
+                return ["negative", of(operand)]
+            case syntax.Not(operand):
+                return ["not", of(operand)]
+            case syntax.Logical(word, operands):
+                return [word.lower(), [of(operand) for operand in operands]]
+            case syntax.In(operand, items, negated):
+                return ["in", of(operand), [of(item) for item in items], negated]
+            case syntax.Between(operand, low, high, negated):
+                return ["between", of(operand), of(low), of(high), negated]
+            case syntax.IsNull(operand, negated):
+                return ["is null", of(operand), negated]
+            case syntax.Case(branches, otherwise):
+                listed: list[_Json] = [[of(when), of(then)] for when, then in branches]
+                return ["case", listed, None if otherwise is None else of(otherwise)]
+            case syntax.Call(function, arguments):
+                return ["call", function, [of(argument) for argument in arguments]]
+            case syntax.Aggregate():
+                return self._aggregate(e)
+
+
+def _constant(constant: syntax.Constant) -> list[_Json]:
+    match constant.kind:
+        case Kind.NULL:
+            return ["null"]
+        case Kind.BOOL:
+            return ["bool", constant.value]
+        case Kind.FLOAT:
+            return ["float", constant.value]
+        case Kind.STRING:
+            return ["text", constant.value]
+        case Kind.NAME:
+            raise ValueError(f"{constant.value} is for the knowledge base, which the matcher does not know")
+        case Kind.INT | Kind.DURATION | Kind.TIMESTAMP:
+            return ["int", constant.value]

@@ -1,0 +1,100 @@
+"""The matcher of one query: events in, in any order; matches out, in theirs, as the watermark passes.
+
+Around the native core, which knows places and numbers; here are names, and the types of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal
+
+from cepheid import _native
+from cepheid.language.checker import Checked
+from cepheid.model.events import Event
+from cepheid.model.matches import Match, Window
+from cepheid.plan.compile import compile_query
+
+#: How many events of complete input are held at once, beyond what the query itself holds.
+_CHUNK: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most events that a query may hold, and what happens to the one that would be too many.
+
+    `refuse-newest` leaves it out, `shed-oldest` lets go of the oldest that is held, `fail` raises BudgetExhausted.
+    """
+
+    events: int
+    overflow: Literal["refuse-newest", "shed-oldest", "fail"] = "fail"
+
+
+class Matcher:
+    """Finds the matches of a query.
+
+    `push` takes events and `advance` the query's watermark (rule E5). An event is final once the watermark is beyond
+    its time; a match comes out once all that could change it, or come before it, is final. So what comes out is the
+    same, and in the same order, however the input was divided or shuffled.
+    """
+
+    def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None) -> None:
+        self.checked = checked
+        names = [output.name for output in checked.outputs]
+        groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
+        plan = compile_query(checked, now)
+        if budget is None:
+            self._native = _native.Matcher(plan, names, groups)
+        else:
+            self._native = _native.Matcher(plan, names, groups, budget.events, budget.overflow)
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.
+
+        Raises BudgetExhausted if the query holds too many and is to fail then.
+        """
+        self._native.push(events)
+
+    def advance(self, watermark: int | None) -> list[Match]:
+        """The matches that are complete when no event before the watermark can come any more, in order (rule O2).
+
+        None: no event can come at all. A watermark that goes back changes nothing.
+        """
+        return [_match(*row) for row in self._native.advance(watermark)]
+
+    def matches(self, events: Iterable[Event]) -> list[Match]:
+        """The matches of complete input (rule E4: it is sorted, and nothing in it is late), in order."""
+        ordered = iter(sorted(events, key=lambda event: event.time))
+        found: list[Match] = []
+        while chunk := list(islice(ordered, _CHUNK)):
+            self.push(chunk)
+            found += self.advance(chunk[-1].time)
+        return found + self.advance(None)
+
+    def save(self) -> bytes:
+        """The state: what `restore` needs to go on from here."""
+        return self._native.save()
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from where `save` was called, on a matcher of the same query and the same `now`.
+
+        Raises ValueError, and leaves the matcher as it is, if the state is another query's or damaged.
+        """
+        self._native.restore(state)
+
+    @property
+    def counters(self) -> _native.Counters:
+        """What happened to the events so far, and what is held now."""
+        return self._native.counters()
+
+
+def _match(
+    id: str,
+    time: int,
+    events: dict[str, _native.Bound],
+    select: dict[str, _native.Value],
+    window: tuple[int, int] | None,
+    group: dict[str, _native.Value] | None,
+) -> Match:
+    return Match(id, time, events, select, None if window is None else Window(*window), group)
