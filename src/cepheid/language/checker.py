@@ -5,7 +5,7 @@ Everything found is reported at once. Each fault names the rule of docs/semantic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -304,6 +304,7 @@ class _Checker:
         if steps and all(isinstance(s, syntax.Absent) for s in steps):
             self.report("never", "SEQ needs a step that is not NOT", self.query.spans.get("seq"))
             return
+        self._adjacent(steps)
         for i, (one, after) in enumerate(pairwise(steps)):
             self._neighbours(one, after, i == 0, i == len(steps) - 2)
         if steps:
@@ -311,10 +312,21 @@ class _Checker:
             if len(steps) > 1:
                 self._open_end(steps[-1], first=False)
 
+    def _adjacent(self, steps: Sequence[syntax.Step]) -> None:
+        """Two steps of many events need one between them that is always there: where one ends, the other begins."""
+        behind: syntax.Many | None = None
+        for step in steps:
+            if isinstance(step, syntax.Many):
+                if behind is not None:
+                    message = f"{print_step(behind)} and {print_step(step)} have no single event between them (rule S3)"
+                    self.report("adjacent", message, step.span)
+                behind = step
+            elif not isinstance(step, syntax.Maybe | syntax.Absent):
+                behind = None
+
     def _neighbours(self, one: syntax.Step, after: syntax.Step, at_start: bool, at_end: bool) -> None:
-        if isinstance(one, syntax.Many) and isinstance(after, syntax.Many):
-            self.report("adjacent", "two steps that take all that qualify can't be side by side (rule S3)", after.span)
-        elif (at_start and _is_open(one) and _is_open(after)) or (at_end and _is_open(one) and _is_open(after)):
+        both_many = isinstance(one, syntax.Many) and isinstance(after, syntax.Many)
+        if not both_many and (at_start or at_end) and _is_open(one) and _is_open(after):
             where = "first" if at_start and _is_open(one) else "last"
             self.report(
                 "adjacent", f"another +, ? or NOT beside the {where} step, which is one already (rule S4)", after.span
@@ -326,9 +338,10 @@ class _Checker:
         variable = step_variables(step)[0]
         listing = [w for w in self.query.windows if isinstance(w, syntax.SpanWindow)]
         first_variables = step_variables(self.query.seq[0])
-        # A WINDOW of this variable alone bounds the span of its events, and ends nothing.
-        own = any(variable in w.variables and len(w.variables) > 1 for w in listing)
-        if not own and (first or not any(v in w.variables for w in listing for v in first_variables)):
+        # What ends the step is the time of another event of the WINDOW, so one of them must always be there.
+        own = [w for w in listing if variable in w.variables]
+        ending = own or ([] if first else [w for w in listing if set(first_variables) & set(w.variables)])
+        if not any(self._is_always_bound(v) for w in ending for v in w.variables if v != variable):
             place = "first" if first else "last"
             self.report(
                 "no-deadline",
@@ -336,6 +349,9 @@ class _Checker:
                 step.span,
                 f"add WINDOW (?{first_variables[0]}, ..., ?{variable}, 5min)",
             )
+
+    def _is_always_bound(self, variable: str) -> bool:
+        return self.roles.get(variable, "free") in ("one", "many", "all", "free")
 
     def _windows(self) -> None:
         moving = [w for w in self.query.windows if isinstance(w, syntax.EventWindow)]
