@@ -1,7 +1,27 @@
-//! The native core of Cepheid. Everything here is plain Rust; only `python` knows Python.
+//! The native core of Cepheid. Everything here is plain Rust; only `python` and `python_matcher` know Python.
 
+pub mod aggregate;
+pub mod blake2;
+pub mod bounds;
 pub mod build;
+pub mod event;
+pub mod exact;
+pub mod expr;
+pub mod found;
+pub mod functions;
+pub mod json;
+pub mod judge;
 pub mod machine;
+pub mod matcher;
 pub mod panic;
+pub mod partition;
+pub mod plan;
+pub mod policy;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_matcher;
+pub mod runs;
+pub mod state;
+pub mod value;
+pub mod window;

@@ -14,15 +14,25 @@ create_exception!(
     "A bug in the native core: the message of its panic, and the place in the Rust source."
 );
 
+create_exception!(
+    cepheid._native,
+    BudgetExhausted,
+    PyRuntimeError,
+    "A query holds as many events as it may, and is to fail then."
+);
+
 /// Every exported function runs inside this, so that a panic is an exception and never the end of the process.
-fn guard<T>(f: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+pub(crate) fn guard<T>(f: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     panic::catch(f).unwrap_or_else(|caught| Err(NativeError::new_err(caught.to_string())))
 }
 
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{NativeError, build_info, panic_for_test, probe};
+    use super::{BudgetExhausted, NativeError, build_info, panic_for_test, probe};
+
+    #[pymodule_export]
+    use crate::python_matcher::PyMatcher;
 }
 
 /// What built this module: version, rustc, profile, target.

@@ -1,10 +1,17 @@
 """The native core (native/src/python.rs)."""
 
-from collections.abc import Callable
-from typing import TypedDict, type_check_only
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypedDict, type_check_only
+
+from cepheid.model.events import Event
+from cepheid.model.matches import Bound as Bound
+from cepheid.model.types import Value as Value
 
 class NativeError(RuntimeError):
     """A bug in the native core: the message of its panic, and the place in the Rust source."""
+
+class BudgetExhausted(RuntimeError):
+    """A query holds as many events as it may, and is to fail then."""
 
 @type_check_only
 class BuildInfo(TypedDict):
@@ -40,3 +47,50 @@ def probe() -> Machine:
 
 def panic_for_test(message: str, callback: Callable[[], object] | None = None) -> None:
     """Panics in Rust, to prove that the caller gets a NativeError; after `callback`, to prove that guards nest."""
+
+@type_check_only
+class Counters(TypedDict):
+    """What happened to the events given to a matcher, and what it holds now."""
+
+    events: int
+    qualified: int  # for some variable
+    late: int  # came when their time was past
+    refused: int  # left out because of the budget
+    shed: int  # let go of because of the budget
+    matches: int
+    held: int  # events
+    partitions: int
+    runs: int  # of MATCH NEXT
+    pending: int  # matches that wait for their deadline
+
+#: id, time, events by variable, selected values, start and end of the window, group values
+Row: TypeAlias = tuple[str, int, dict[str, Bound], dict[str, Value], tuple[int, int] | None, dict[str, Value] | None]
+
+class Matcher:
+    """A matcher of one query (native/src/matcher.rs)."""
+
+    def __new__(
+        cls,
+        plan: str,
+        outputs: Sequence[str],
+        groups: Sequence[str],
+        budget: int | None = None,
+        overflow: str = "fail",
+        eager: bool = False,
+    ) -> Matcher:
+        """For a plan of src/cepheid/plan/compile.py, with the names of its outputs and group values."""
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events; those of other streams are passed over."""
+
+    def advance(self, watermark: int | None) -> list[Row]:
+        """The matches that this watermark completes, in order; None: the input is complete."""
+
+    def save(self) -> bytes:
+        """The state."""
+
+    def restore(self, state: bytes) -> None:
+        """Takes over a state that `save` gave."""
+
+    def counters(self) -> Counters:
+        """What happened so far, and what is held now."""

@@ -6,6 +6,7 @@ Rules are named where they are applied. Where a rule can be read in two ways a c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cepheid.language import syntax
 from cepheid.language.syntax import Query
@@ -25,6 +26,7 @@ def find_matches(query: Query, events: Sequence[Event], now: int = 0) -> list[Ma
     """
     if query.path is not None:
         raise Refused("PATH is not part of this matcher")
+    query = with_parts_apart(query)
     existing = [event for event in sorted(events, key=lambda e: e.order) if exists(query, event, now)]
     qualifying = {r.variable: qualifying_events(query, r, existing) for r in query.ranges}
     for window in query.windows:
@@ -39,6 +41,26 @@ def find_matches(query: Query, events: Sequence[Event], now: int = 0) -> list[Ma
     variables = [r.variable for r in query.ranges]
     taken.sort(key=lambda one: match_key(one[0], one[1], variables))
     return [show(query, time, binding) for time, binding in taken]
+
+
+def with_parts_apart(query: Query) -> Query:
+    """The query with each part of an AND in a JOIN as a condition of its own.
+
+    S2: a JOIN that names an unbound variable says nothing about *it*. What it says about others still holds, as it does
+    for a WINDOW; so `JOIN (x AND y)` means what `JOIN (x) JOIN (y)` means. A part over one variable is a FILTER (Q2).
+    """
+    parts = [part for join in query.joins for part in _parts(join)]
+    return replace(
+        query,
+        joins=tuple(part for part in parts if len(syntax.variables(part)) != 1),
+        filters=(*query.filters, *(part for part in parts if len(syntax.variables(part)) == 1)),
+    )
+
+
+def _parts(condition: syntax.Expression) -> list[syntax.Expression]:
+    if isinstance(condition, syntax.Logical) and condition.word == "AND":
+        return [part for operand in condition.operands for part in _parts(operand)]
+    return [condition]
 
 
 def exists(query: Query, event: Event, now: int) -> bool:

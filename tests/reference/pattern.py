@@ -115,9 +115,9 @@ class Pattern:
     def joins_hold(self, binding: Binding) -> bool:
         """Every JOIN is true, of those whose variables are all bound to single events.
 
-        S2: a JOIN that names an unbound variable says nothing; the whole JOIN, also if it is an AND of which a part
-        does not name it. S3: a JOIN that names a `+` variable judges that variable's events, each by itself: see
-        `fits`, where the event that is judged is bound alone.
+        S2: a JOIN that names an unbound variable says nothing about it; the parts of an AND are JOINs of their own (see
+        `matcher.with_parts_apart`). S3: a JOIN that names a `+` variable judges that variable's events, each by itself:
+        see `fits`, where the event that is judged is bound alone.
         """
         return all(
             is_true(join, binding, {})

@@ -438,10 +438,14 @@ def test_S2_the_filters_joins_and_windows_decide_what_qualifies() -> None:
 
 
 def test_S2_a_join_that_names_an_unbound_variable_says_nothing() -> None:
-    # The whole of it, also the part that does not name ?b. Written as two JOINs, the other one would speak.
+    assert found("SEQ (?a, ?b?, ?c) JOIN (?b.k = ?c.k)", "a0(k=1) c3(k=2)") == ["a0 - c3 @3"]
+
+
+def test_S2_the_parts_of_an_and_are_joins_of_their_own() -> None:
     given = "a0(k=1) c3(k=2)"
-    assert found("SEQ (?a, ?b?, ?c) JOIN (?a.k = ?c.k AND ?b.k = ?c.k)", given) == ["a0 - c3 @3"]
+    assert found("SEQ (?a, ?b?, ?c) JOIN (?a.k = ?c.k AND ?b.k = ?c.k)", given) == []
     assert found("SEQ (?a, ?b?, ?c) JOIN (?a.k = ?c.k) JOIN (?b.k = ?c.k)", given) == []
+    assert found("SEQ (?a, ?b?, ?c) JOIN (?a.k = 1 AND ?b.k = ?c.k)", given) == ["a0 - c3 @3"]
 
 
 def test_S2_a_window_that_names_an_unbound_variable_still_bounds_the_others() -> None:

@@ -6,8 +6,10 @@ The plan is JSON, because it is small, read once a query, and can be looked at. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
 from typing import Final, TypeAlias
 
 from cepheid.language import syntax
@@ -89,21 +91,27 @@ class _Compiler:
                 for w in query.windows
                 if isinstance(w, syntax.SpanWindow)
             ],
-            "moving": next(
-                ({"kind": w.kind, "size": w.size} for w in query.windows if isinstance(w, syntax.EventWindow)), None
-            ),
+            "moving": self._moving(),
             "group_by": [self._expression(attribute) for attribute in query.group_by],
-            "joins": [self._expression(part) for join in query.joins for part in conjuncts(join)],
+            "joins": [self._expression(part) for part in self._conditions if len(syntax.variables(part)) != 1],
             "match": query.match,
             "after": query.after,
-            "keys": [self._is_float(members) for members in self.checked.partition.classes],
+            "keys": [self._key_part(members) for members in self.checked.partition.classes],
             "outputs": [self._output(output) for output in self.checked.outputs],
             "having": None if query.having is None else self._expression(query.having),
         }
         # Last, for everything above finds slots and aggregates.
         plan["aggregates"] = self.aggregates
-        plan["streams"] = [{"name": stream, "attributes": list(self.slots[stream])} for stream in self.streams]
+        keys = {stream: self._stream_key(stream) for stream in self.streams}
+        plan["streams"] = [
+            {"name": stream, "attributes": list(self.slots[stream]), "key": keys[stream]} for stream in self.streams
+        ]
         return plan
+
+    @cached_property
+    def _conditions(self) -> list[Expression]:
+        """The conjuncts of the JOINs; those over one variable judge its events, as FILTERs do."""
+        return [part for join in self.checked.query.joins for part in conjuncts(join)]
 
     def _numbers(self, names: tuple[str, ...]) -> list[_Json]:
         return [self.checked.event_variables.index(name) for name in names]
@@ -114,30 +122,115 @@ class _Compiler:
         return {
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
-            "filters": [self._expression(f) for f in query.filters if name in syntax.variables(f)],
+            "filters": [
+                self._expression(f) for f in (*query.filters, *self._conditions) if syntax.variables(f) == (name,)
+            ],
             "key": self._key(name),
         }
 
     def _key(self, variable: str) -> list[_Json] | None:
-        """The attributes whose values are the partition's key; None for a NOT variable that some class leaves out."""
+        """The attributes by whose values a variable's events are divided; None for a NOT variable without them."""
+        if not self._divides:
+            return []
         classes = self.checked.partition.classes
         if not all(variable in members for members in classes):
             return None
         return [self._expression(syntax.Attribute(variable, members[variable][0])) for members in classes]
 
-    def _is_float(self, members: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether a class has floats, with which its integers are compared as floats."""
+    def _stream_key(self, stream: str) -> list[_Json] | None:
+        """The attributes that say which partition a stream's event is in (rule S7); None if they don't reach it."""
+        ranges = self.checked.query.ranges
+        key: list[_Json] = []
+        for members in self.checked.partition.classes:
+            variable = next((r.variable for r in ranges if r.variable in members and stream in r.streams), None)
+            if variable is None:
+                return None
+            key.append(self._expression(syntax.Attribute(variable, members[variable][0])))
+        return key
+
+    def _key_part(self, members: Mapping[str, tuple[str, ...]]) -> dict[str, _Json]:
         places = [(variable, name) for variable, names in members.items() for name in names]
-        return any(self.checked.attributes[place].type is ValueType.FLOAT for place in places)
+        return {
+            # With floats the class's integers are compared as floats.
+            "float": any(self.checked.attributes[place].type is ValueType.FLOAT for place in places),
+            # A variable that only NOT or what may be unbound is linked to can match without a value.
+            "nulls": sum(variable in self._sure for variable in members) < 2,
+        }
+
+    @cached_property
+    def _sure(self) -> frozenset[str]:
+        """The variables that are bound in every match."""
+        unsure: set[str] = set()
+        for step in self.checked.query.seq:
+            if isinstance(step, syntax.Absent | syntax.Maybe | syntax.AnyOf) or (
+                isinstance(step, syntax.Many) and step.least == 0
+            ):
+                unsure |= set(step_variables(step))
+        return frozenset(set(self.checked.event_variables) - unsure)
+
+    @cached_property
+    def _divides(self) -> bool:
+        """Whether events can be divided by key without changing what matches.
+
+        MATCH ANY judges a match as a whole. MATCH NEXT takes the first event that qualifies with what is bound so far,
+        so there a key must be demanded by a JOIN with something that is bound by then.
+        """
+        if self.checked.query.match != "NEXT":
+            return True
+        return all(self._demanded(members) for members in self.checked.partition.classes)
+
+    def _demanded(self, members: Mapping[str, tuple[str, ...]]) -> bool:
+        seq = self.checked.query.seq
+        links = {frozenset(link) for link in self._links(members)}
+
+        def linked(variable: str, others: Iterable[str]) -> Iterator[bool]:
+            return (frozenset((variable, other)) in links for other in others)
+
+        single = [v for step in seq if isinstance(step, syntax.One | syntax.AllOf) for v in step_variables(step)]
+        bound: list[str] = []
+        alternatives: tuple[str, ...] = ()
+        for place, step in enumerate(seq):
+            variables = step_variables(step)
+            if isinstance(step, syntax.Absent):
+                continue  # judged last, with everything
+            if place == 0 and isinstance(step, syntax.Many) and step.least > 0:
+                demanded = False  # its events begin runs, whose next step is free to take any key
+            elif place == 0 and isinstance(step, syntax.Many | syntax.Maybe):
+                demanded = any(linked(step.variable, single))  # likewise
+            elif bound:
+                demanded = all(any(linked(v, bound)) for v in variables)
+            elif alternatives:
+                demanded = all(all(linked(v, alternatives)) for v in variables)
+            else:
+                # The members of ALL come in any order.
+                demanded = isinstance(step, syntax.AnyOf) or all(all(linked(*pair)) for pair in _pairs(variables))
+            if not demanded:
+                return False
+            if isinstance(step, syntax.One | syntax.AllOf):
+                bound += variables
+            elif isinstance(step, syntax.AnyOf):
+                alternatives = alternatives or variables
+        return True
+
+    def _links(self, members: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+        """The pairs of variables whose first attribute in a class is made equal by a JOIN."""
+        for join in self.checked.query.joins:
+            for part in conjuncts(join):
+                match part:
+                    case syntax.Compare("=", syntax.Attribute() as one, syntax.Attribute() as other):
+                        if all(members.get(a.variable, ("",))[0] == a.name for a in (one, other)):
+                            yield one.variable, other.variable
+
+    def _moving(self) -> dict[str, _Json] | None:
+        for window in self.checked.query.windows:
+            if isinstance(window, syntax.EventWindow):
+                return {"kind": window.kind, "size": window.size}
+        return None
 
     def _step(self, step: syntax.Step) -> dict[str, _Json]:
-        many = isinstance(step, syntax.Many)
-        return {
-            "kind": _KINDS[type(step)],
-            "variables": self._numbers(step_variables(step)),
-            "least": step.least if many else 1,
-            "most": step.most if many else None,
-        }
+        least, most = (step.least, step.most) if isinstance(step, syntax.Many) else (1, None)
+        numbers = self._numbers(step_variables(step))
+        return {"kind": _KINDS[type(step)], "variables": numbers, "least": least, "most": most}
 
     def _output(self, output: Output) -> dict[str, _Json]:
         return {
@@ -206,6 +299,10 @@ class _Compiler:
                 return ["call", function, [of(argument) for argument in arguments]]
             case syntax.Aggregate():
                 return self._aggregate(e)
+
+
+def _pairs(variables: tuple[str, ...]) -> Iterator[tuple[str, tuple[str]]]:
+    return ((one, (other,)) for one, other in combinations(variables, 2))
 
 
 def _constant(constant: syntax.Constant) -> list[_Json]:

@@ -37,17 +37,19 @@ class Matcher:
     `push` takes events and `advance` the query's watermark (rule E5). An event is final once the watermark is beyond
     its time; a match comes out once all that could change it, or come before it, is final. So what comes out is the
     same, and in the same order, however the input was divided or shuffled.
+
+    An `eager` matcher does not wait for other events of the same time, where that can change no match (MATCH ANY,
+    AFTER MATCH KEEP, no moving window): a match comes out once the watermark reaches its time, and matches of one time
+    come in the order in which they are found. For those who want an answer to the newest event.
     """
 
-    def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None) -> None:
+    def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None, *, eager: bool = False) -> None:
         self.checked = checked
         names = [output.name for output in checked.outputs]
         groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
         plan = compile_query(checked, now)
-        if budget is None:
-            self._native = _native.Matcher(plan, names, groups)
-        else:
-            self._native = _native.Matcher(plan, names, groups, budget.events, budget.overflow)
+        most, overflow = (None, "fail") if budget is None else (budget.events, budget.overflow)
+        self._native = _native.Matcher(plan, names, groups, most, overflow, eager)
 
     def push(self, events: Iterable[Event]) -> None:
         """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.

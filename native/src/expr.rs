@@ -1,0 +1,385 @@
+//! Compiled expressions and their value: three-valued logic, nulls, and what gives null (rule E6).
+
+use std::cmp::Ordering;
+
+use crate::event::{Event, Row};
+use crate::functions::{Function, finite};
+use crate::json::{Fault, Json, fault};
+use crate::value::{Val, Value, compare};
+
+/// Where an attribute is in an event of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// The stream has no such attribute: null.
+    Missing,
+    /// `?e.id`
+    Id,
+    /// `?e.time`
+    Time,
+    /// A place in the event's values.
+    At(usize),
+}
+
+/// An attribute of a variable.
+#[derive(Clone, Debug)]
+pub struct Attribute {
+    /// The variable's number.
+    pub variable: usize,
+    /// Where it is, by stream.
+    pub slots: Box<[Slot]>,
+    /// Whether integers are read as floats, because another stream of the variable has floats there.
+    pub float: bool,
+}
+
+impl Attribute {
+    /// Reads it.
+    #[inline]
+    pub fn of<'a>(&self, row: &'a impl Row) -> Val<'a> {
+        let value = match self.slots.get(usize::from(row.stream())) {
+            Some(Slot::At(place)) => row.value(*place),
+            Some(Slot::Id) => row.id(),
+            Some(Slot::Time) => Val::Int(row.time()),
+            Some(Slot::Missing) | None => Val::Null,
+        };
+        match value {
+            Val::Int(x) if self.float => Val::Float(x as f64),
+            other => other,
+        }
+    }
+
+    /// Reads it to keep it: shared text is not copied.
+    pub fn kept(&self, event: &Event) -> Value {
+        let value = match self.slots.get(usize::from(event.stream)) {
+            Some(Slot::At(place)) => event.values.get(*place).cloned().unwrap_or(Value::Null),
+            _ => self.of(event).into_value(),
+        };
+        if self.float { value.into_float() } else { value }
+    }
+}
+
+/// A sign that compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Sign {
+    Equal,
+    Unequal,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+impl Sign {
+    #[inline]
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Sign::Equal => order.is_eq(),
+            Sign::Unequal => order.is_ne(),
+            Sign::Less => order.is_lt(),
+            Sign::LessEqual => order.is_le(),
+            Sign::Greater => order.is_gt(),
+            Sign::GreaterEqual => order.is_ge(),
+        }
+    }
+}
+
+/// A sign that computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the shapes of src/cepheid/language/syntax.py
+pub enum Expr {
+    Constant(Value),
+    Attribute(Attribute),
+    Compare(Sign, Box<(Expr, Expr)>),
+    Arithmetic(Operator, Box<(Expr, Expr)>),
+    Negative(Box<Expr>),
+    Not(Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    In(Box<Expr>, Vec<Expr>, bool),
+    Between(Box<(Expr, Expr, Expr)>, bool),
+    IsNull(Box<Expr>, bool),
+    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
+    Call(Function, Vec<Expr>),
+    Aggregate(usize),
+}
+
+/// What the names of an expression stand for now.
+pub trait Scope {
+    /// An attribute's value; null if its variable is not bound.
+    fn attribute<'a>(&'a self, attribute: &Attribute) -> Val<'a>;
+    /// The value of the plan's aggregate of that number.
+    fn aggregate(&self, number: usize) -> Val<'_>;
+}
+
+/// An event for each bound variable, and the aggregates' values.
+#[derive(Clone, Copy)]
+pub struct Bindings<'e> {
+    /// By variable.
+    pub events: &'e [Option<&'e Event>],
+    /// By the plan's number of the aggregate.
+    pub aggregates: &'e [Value],
+}
+
+impl Scope for Bindings<'_> {
+    #[inline]
+    fn attribute<'a>(&'a self, attribute: &Attribute) -> Val<'a> {
+        match self.events.get(attribute.variable) {
+            Some(Some(event)) => attribute.of(*event),
+            _ => Val::Null,
+        }
+    }
+
+    fn aggregate(&self, number: usize) -> Val<'_> {
+        self.aggregates.get(number).map_or(Val::Null, Value::view)
+    }
+}
+
+/// One row for whichever variable is named: what a FILTER sees, before there is an event.
+pub struct Alone<'r, R>(pub &'r R);
+
+impl<R: Row> Scope for Alone<'_, R> {
+    #[inline]
+    fn attribute<'a>(&'a self, attribute: &Attribute) -> Val<'a> {
+        attribute.of(self.0)
+    }
+
+    fn aggregate(&self, _: usize) -> Val<'_> {
+        Val::Null
+    }
+}
+
+impl Expr {
+    /// Reads an expression; attributes have a slot for each of so many streams.
+    pub fn read(json: &Json, streams: usize) -> Result<Expr, Fault> {
+        let inner = |place: usize| Expr::read(json.at(place)?, streams);
+        let boxed = |place: usize| inner(place).map(Box::new);
+        let pair = |one: usize, other: usize| Ok(Box::new((inner(one)?, inner(other)?)));
+        let list = |place: usize| json.at(place)?.each(|item| Expr::read(item, streams));
+        Ok(match json.at(0)?.text()? {
+            "null" => Expr::Constant(Value::Null),
+            "bool" => Expr::Constant(Value::Bool(json.at(1)?.bool()?)),
+            "int" => Expr::Constant(Value::Int(json.at(1)?.int()?)),
+            "float" => Expr::Constant(Value::Float(json.at(1)?.float()?)),
+            "text" => Expr::Constant(Value::Str(json.at(1)?.text()?.into())),
+            "attribute" => Expr::Attribute(read_attribute(json, streams)?),
+            "compare" => Expr::Compare(sign(json.at(1)?.text()?)?, pair(2, 3)?),
+            "arithmetic" => Expr::Arithmetic(operator(json.at(1)?.text()?)?, pair(2, 3)?),
+            "negative" => Expr::Negative(boxed(1)?),
+            "not" => Expr::Not(boxed(1)?),
+            "and" => Expr::And(list(1)?),
+            "or" => Expr::Or(list(1)?),
+            "in" => Expr::In(boxed(1)?, list(2)?, json.at(3)?.bool()?),
+            "between" => Expr::Between(Box::new((inner(1)?, inner(2)?, inner(3)?)), json.at(4)?.bool()?),
+            "is null" => Expr::IsNull(boxed(1)?, json.at(2)?.bool()?),
+            "case" => {
+                let branch = |item: &Json| Ok((Expr::read(item.at(0)?, streams)?, Expr::read(item.at(1)?, streams)?));
+                let otherwise = json.at(2)?.optional(|item| Expr::read(item, streams).map(Box::new))?;
+                Expr::Case(json.at(1)?.each(branch)?, otherwise)
+            }
+            "call" => Expr::Call(Function::named(json.at(1)?.text()?)?, list(2)?),
+            "aggregate" => Expr::Aggregate(json.at(1)?.index()?),
+            other => return fault(format!("unknown expression '{other}'")),
+        })
+    }
+
+    /// Whether it is true; unknown is not.
+    #[inline]
+    pub fn holds(&self, scope: &impl Scope) -> bool {
+        self.value(scope).truth() == Some(true)
+    }
+
+    /// Its value.
+    pub fn value<'a>(&'a self, scope: &'a impl Scope) -> Val<'a> {
+        match self {
+            Expr::Constant(value) => value.view(),
+            Expr::Attribute(attribute) => scope.attribute(attribute),
+            Expr::Compare(sign, sides) => {
+                let order = compare(&sides.0.value(scope), &sides.1.value(scope));
+                order.map_or(Val::Null, |order| Val::Bool(sign.holds(order)))
+            }
+            Expr::Arithmetic(operator, sides) => arithmetic(*operator, &sides.0.value(scope), &sides.1.value(scope)),
+            Expr::Negative(inner) => match inner.value(scope) {
+                Val::Int(x) => x.checked_neg().map_or(Val::Null, Val::Int),
+                Val::Float(x) => Val::Float(-x),
+                _ => Val::Null,
+            },
+            Expr::Not(inner) => truth(inner.value(scope).truth().map(|x| !x)),
+            Expr::And(parts) => truth(all(parts, scope, true)),
+            Expr::Or(parts) => truth(all(parts, scope, false).map(|x| !x)),
+            Expr::In(inner, items, negated) => truth(among(&inner.value(scope), items, scope).map(|x| x != *negated)),
+            Expr::Between(parts, negated) => {
+                let (value, low, high) = (parts.0.value(scope), parts.1.value(scope), parts.2.value(scope));
+                let above = compare(&value, &low).map(Ordering::is_ge);
+                let below = compare(&value, &high).map(Ordering::is_le);
+                truth(and(above, below).map(|x| x != *negated))
+            }
+            Expr::IsNull(inner, negated) => Val::Bool(inner.value(scope).is_null() != *negated),
+            Expr::Case(branches, otherwise) => {
+                let chosen = branches.iter().find(|(when, _)| when.holds(scope));
+                let result = chosen.map(|(_, then)| then).or(otherwise.as_deref());
+                result.map_or(Val::Null, |result| result.value(scope))
+            }
+            Expr::Call(function, arguments) => function.call(arguments.iter().map(|a| a.value(scope)).collect()),
+            Expr::Aggregate(number) => scope.aggregate(*number),
+        }
+    }
+
+    /// The variables it reads outside of aggregates, a bit each.
+    pub fn variables(&self) -> u64 {
+        let mut mask = 0;
+        self.visit(&mut |attribute| mask |= 1 << attribute.variable);
+        mask
+    }
+
+    /// Shows all attributes outside of aggregates.
+    pub fn visit(&self, show: &mut dyn FnMut(&Attribute)) {
+        match self {
+            Expr::Constant(_) | Expr::Aggregate(_) => {}
+            Expr::Attribute(attribute) => show(attribute),
+            Expr::Compare(_, sides) | Expr::Arithmetic(_, sides) => {
+                sides.0.visit(show);
+                sides.1.visit(show);
+            }
+            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) => inner.visit(show),
+            Expr::And(parts) | Expr::Or(parts) | Expr::Call(_, parts) => parts.iter().for_each(|part| part.visit(show)),
+            Expr::In(inner, items, _) => {
+                inner.visit(show);
+                items.iter().for_each(|item| item.visit(show));
+            }
+            Expr::Between(parts, _) => {
+                parts.0.visit(show);
+                parts.1.visit(show);
+                parts.2.visit(show);
+            }
+            Expr::Case(branches, otherwise) => {
+                for (when, then) in branches {
+                    when.visit(show);
+                    then.visit(show);
+                }
+                if let Some(otherwise) = otherwise {
+                    otherwise.visit(show);
+                }
+            }
+        }
+    }
+}
+
+fn read_attribute(json: &Json, streams: usize) -> Result<Attribute, Fault> {
+    let mut slots = vec![Slot::Missing; streams];
+    for place in json.at(2)?.list()? {
+        let slot = match place.at(1)?.int()? {
+            -1 => Slot::Id,
+            -2 => Slot::Time,
+            other => Slot::At(usize::try_from(other).or_else(|_| fault("a slot is negative"))?),
+        };
+        match slots.get_mut(place.at(0)?.index()?) {
+            Some(target) => *target = slot,
+            None => return fault("an attribute of an unknown stream"),
+        }
+    }
+    let variable = json.at(1)?.index()?;
+    if variable >= 64 {
+        return fault("a query has at most 64 variables");
+    }
+    Ok(Attribute {
+        variable,
+        slots: slots.into(),
+        float: json.at(3)?.bool()?,
+    })
+}
+
+fn sign(text: &str) -> Result<Sign, Fault> {
+    Ok(match text {
+        "=" => Sign::Equal,
+        "!=" => Sign::Unequal,
+        "<" => Sign::Less,
+        "<=" => Sign::LessEqual,
+        ">" => Sign::Greater,
+        ">=" => Sign::GreaterEqual,
+        _ => return fault(format!("unknown sign '{text}'")),
+    })
+}
+
+fn operator(text: &str) -> Result<Operator, Fault> {
+    Ok(match text {
+        "+" => Operator::Add,
+        "-" => Operator::Subtract,
+        "*" => Operator::Multiply,
+        "/" => Operator::Divide,
+        "%" => Operator::Remainder,
+        _ => return fault(format!("unknown operator '{text}'")),
+    })
+}
+
+fn truth<'a>(value: Option<bool>) -> Val<'a> {
+    value.map_or(Val::Null, Val::Bool)
+}
+
+fn and(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether all parts have this truth value: false as soon as one has the other, else unknown if one is.
+fn all(parts: &[Expr], scope: &impl Scope, wanted: bool) -> Option<bool> {
+    let mut result = Some(true);
+    for part in parts {
+        match part.value(scope).truth() {
+            Some(found) if found != wanted => return Some(false),
+            Some(_) => {}
+            None => result = None,
+        }
+    }
+    result
+}
+
+fn among(value: &Val<'_>, items: &[Expr], scope: &impl Scope) -> Option<bool> {
+    let mut result = Some(false);
+    for item in items {
+        match compare(value, &item.value(scope)) {
+            Some(Ordering::Equal) => return Some(true),
+            Some(_) => {}
+            None => result = None,
+        }
+    }
+    result
+}
+
+fn arithmetic<'a>(operator: Operator, one: &Val<'_>, other: &Val<'_>) -> Val<'a> {
+    if let (Val::Int(a), Val::Int(b)) = (one, other) {
+        let result = match operator {
+            Operator::Add => a.checked_add(*b),
+            Operator::Subtract => a.checked_sub(*b),
+            Operator::Multiply => a.checked_mul(*b),
+            Operator::Remainder if *b == -1 => Some(0),
+            Operator::Remainder => a.checked_rem(*b),
+            Operator::Divide if *b == 0 => None,
+            Operator::Divide => return finite(*a as f64 / *b as f64),
+        };
+        return result.map_or(Val::Null, Val::Int);
+    }
+    let (Some(a), Some(b)) = (one.number(), other.number()) else {
+        return Val::Null;
+    };
+    finite(match operator {
+        Operator::Add => a + b,
+        Operator::Subtract => a - b,
+        Operator::Multiply => a * b,
+        Operator::Divide => a / b,
+        Operator::Remainder => a % b,
+    })
+}

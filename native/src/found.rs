@@ -1,0 +1,203 @@
+//! What was found: a match with its events and values, its order among others (rule O2), and its id (rule Q6).
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::blake2::DIGEST;
+use crate::event::{Event, Id};
+use crate::plan::Plan;
+use crate::value::{Key, Value};
+
+/// What a variable is bound to.
+#[derive(Clone, Debug)]
+pub enum Bound {
+    /// Nothing, or a NOT variable.
+    Unbound,
+    /// One event.
+    One(Arc<Event>),
+    /// All that qualified, in E2's order.
+    Many(Vec<Arc<Event>>),
+}
+
+impl Bound {
+    /// The events.
+    pub fn events(&self) -> &[Arc<Event>] {
+        match self {
+            Bound::Unbound => &[],
+            Bound::One(event) => std::slice::from_ref(event),
+            Bound::Many(events) => events,
+        }
+    }
+
+    /// Unbound before bound, lists element by element.
+    fn order(&self, other: &Bound) -> Ordering {
+        let (one, two) = (self.events(), other.events());
+        let unequal = one.iter().zip(two).map(|(a, b)| a.order(b)).find(|o| o.is_ne());
+        unequal.unwrap_or_else(|| one.len().cmp(&two.len()))
+    }
+}
+
+/// The row of a batch or session window.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its group's values.
+    pub group: Vec<Key>,
+    /// Its start.
+    pub start: i64,
+    /// Its end, not included.
+    pub end: i64,
+}
+
+/// A match.
+#[derive(Clone, Debug)]
+pub struct Match {
+    /// Its time.
+    pub time: i64,
+    /// By variable; empty for batch and session windows.
+    pub events: Vec<Bound>,
+    /// By output.
+    pub select: Vec<Value>,
+    /// For batch and session windows.
+    pub row: Option<Row>,
+}
+
+impl Match {
+    /// The order of the output.
+    pub fn order(&self, other: &Match) -> Ordering {
+        let rows = || match (&self.row, &other.row) {
+            (Some(a), Some(b)) => a.group.cmp(&b.group).then(a.start.cmp(&b.start)),
+            _ => Ordering::Equal,
+        };
+        self.time
+            .cmp(&other.time)
+            .then_with(|| order_of(self.events.iter(), other.events.iter()))
+            .then_with(rows)
+    }
+
+    /// The order in which AFTER MATCH takes matches (rule S11); `steps` are the variables, in step order.
+    pub fn taking_order(&self, other: &Match, steps: &[usize]) -> Ordering {
+        let last = || match (self.last(), other.last()) {
+            (Some(a), Some(b)) => a.order(b),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        };
+        let of = |m: &'_ Match| steps.iter().map(|&v| m.events[v].clone()).collect::<Vec<_>>();
+        self.time
+            .cmp(&other.time)
+            .then_with(last)
+            .then_with(|| order_of(of(self).iter(), of(other).iter()))
+    }
+
+    /// All its events.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.events.iter().flat_map(|bound| bound.events())
+    }
+
+    /// Its first event under E2.
+    pub fn first(&self) -> Option<&Arc<Event>> {
+        self.all().min_by(|a, b| a.order(b))
+    }
+
+    /// Its last event under E2.
+    pub fn last(&self) -> Option<&Arc<Event>> {
+        self.all().max_by(|a, b| a.order(b))
+    }
+
+    /// Its id; the bytes are described in src/cepheid/model/matches.py.
+    pub fn id(&self, plan: &Plan) -> [u8; DIGEST] {
+        let mut hash = plan.hash.clone();
+        let mut bytes = Vec::with_capacity(128);
+        if let Some(row) = &self.row {
+            bytes.push(b'w');
+            count(&mut bytes, row.group.len());
+            for key in &row.group {
+                put_value(&mut bytes, &key.0);
+            }
+            bytes.extend(row.start.to_le_bytes());
+        } else {
+            bytes.push(b'e');
+            count(&mut bytes, plan.shown().count());
+            let absent = |v: &&usize| plan.variables[**v].role != crate::plan::Role::Absent;
+            for &v in plan.by_name.iter().filter(absent) {
+                put_text(&mut bytes, &plan.variables[v].name);
+                put_bound(&mut bytes, plan, &self.events[v]);
+            }
+            count(&mut bytes, 0); // PATH bindings
+        }
+        hash.update(&bytes);
+        hash.finish()
+    }
+}
+
+fn order_of<'a>(one: impl Iterator<Item = &'a Bound>, other: impl Iterator<Item = &'a Bound>) -> Ordering {
+    one.zip(other)
+        .map(|(a, b)| a.order(b))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+fn count(bytes: &mut Vec<u8>, number: usize) {
+    bytes.extend((number as u32).to_le_bytes());
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    count(bytes, text.len());
+    bytes.extend(text.as_bytes());
+}
+
+fn put_bound(bytes: &mut Vec<u8>, plan: &Plan, bound: &Bound) {
+    match bound {
+        Bound::Unbound => bytes.push(b'n'),
+        Bound::One(event) => {
+            bytes.push(b'1');
+            put_event(bytes, plan, event);
+        }
+        Bound::Many(events) => {
+            bytes.push(b'm');
+            count(bytes, events.len());
+            events.iter().for_each(|event| put_event(bytes, plan, event));
+        }
+    }
+}
+
+fn put_event(bytes: &mut Vec<u8>, plan: &Plan, event: &Event) {
+    put_text(bytes, &plan.streams[usize::from(event.stream)].name);
+    match &event.id {
+        Id::Int(id) => {
+            bytes.push(b'i');
+            bytes.extend(id.to_le_bytes());
+        }
+        Id::Str(id) => {
+            bytes.push(b's');
+            put_text(bytes, id);
+        }
+    }
+}
+
+fn put_value(bytes: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => bytes.push(b'n'),
+        Value::Bool(x) => bytes.push(if *x { b't' } else { b'f' }),
+        Value::Int(x) => {
+            bytes.push(b'i');
+            bytes.extend(x.to_le_bytes());
+        }
+        Value::Str(x) => {
+            bytes.push(b's');
+            put_text(bytes, x);
+        }
+        Value::Bytes(x) => {
+            bytes.push(b'x');
+            count(bytes, x.len());
+            bytes.extend(x.iter());
+        }
+        Value::Float(x) => {
+            bytes.push(b'd');
+            bytes.extend((x + 0.0).to_le_bytes());
+        }
+        Value::Floats(x) => {
+            bytes.push(b'a');
+            count(bytes, x.len());
+            x.iter().for_each(|x| bytes.extend((x + 0.0).to_le_bytes()));
+        }
+    }
+}

@@ -1,0 +1,656 @@
+//! Judges which events go together: the search for combinations (MATCH ANY) and the steps that take what lies between.
+//!
+//! A match is built in this order: what must be one event (plain steps, ALL, ANY, variables outside SEQ); then `?e?`;
+//! then `?e+` and `{n,m}`; then NOT. So each is judged with everything bound that can be.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::aggregate::aggregate;
+use crate::event::Event;
+use crate::expr::Bindings;
+use crate::found::{Bound, Match};
+use crate::partition::{List, Store};
+use crate::plan::{Plan, Policy, Role};
+use crate::value::Value;
+
+/// A match that waits for its deadline, because its last step is open (rule S4).
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// What is bound.
+    pub events: Vec<Bound>,
+    /// Whether all else holds if the last step, a `?e?`, stays unbound.
+    pub holds: bool,
+    /// When all that matters is known: the deadline, or the last bound event's time if that is later.
+    pub due: i64,
+    /// Whether the last step, a `?e?`, has had an event.
+    pub found: bool,
+}
+
+/// Where a judge puts what it finds.
+#[derive(Default)]
+pub struct Sink {
+    /// Matches that are complete.
+    pub matches: Vec<Match>,
+    /// Those that wait.
+    pub pending: Vec<Pending>,
+}
+
+/// Who is bound to what, while a match is put together.
+pub struct Judge<'p> {
+    plan: &'p Plan,
+    /// The partition's events.
+    store: &'p Store,
+    /// The events of NOT variables that the partition does not reach.
+    shared: &'p Store,
+    events: Vec<Option<&'p Event>>,
+    arcs: Vec<Option<&'p Arc<Event>>>,
+    many: Vec<Vec<&'p Arc<Event>>>,
+    bound: u64,
+}
+
+impl<'p> Judge<'p> {
+    /// A judge who has bound nothing.
+    pub fn new(plan: &'p Plan, store: &'p Store, shared: &'p Store) -> Self {
+        let count = plan.variables.len();
+        Judge {
+            plan,
+            store,
+            shared,
+            events: vec![None; count],
+            arcs: vec![None; count],
+            many: vec![Vec::new(); count],
+            bound: 0,
+        }
+    }
+
+    /// Binds a variable to one event.
+    pub fn bind(&mut self, variable: usize, event: &'p Arc<Event>) {
+        self.events[variable] = Some(event);
+        self.arcs[variable] = Some(event);
+        self.bound |= 1 << variable;
+    }
+
+    /// Unbinds it.
+    pub fn unbind(&mut self, variable: usize) {
+        self.events[variable] = None;
+        self.arcs[variable] = None;
+        self.bound &= !(1 << variable);
+    }
+
+    /// Unbinds everything.
+    pub fn clear(&mut self) {
+        self.events.fill(None);
+        self.arcs.fill(None);
+        self.many.iter_mut().for_each(Vec::clear);
+        self.bound = 0;
+    }
+
+    fn is_bound(&self, variable: usize) -> bool {
+        self.bound >> variable & 1 == 1
+    }
+
+    /// The times (both included) that SEQ and the WINDOWs leave for a variable, with the single events bound now.
+    fn range(&self, variable: usize) -> (i64, i64) {
+        let furthest = &self.plan.furthest;
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
+        for (other, event) in self.events.iter().enumerate() {
+            if let Some(event) = event
+                && other != variable
+            {
+                low = low.max(event.time.saturating_sub(furthest[variable][other]));
+                high = high.min(event.time.saturating_add(furthest[other][variable]));
+            }
+        }
+        (low, high)
+    }
+
+    /// The times (both included) that the WINDOWs that list a variable leave for it.
+    fn windows_of(&self, variable: usize) -> (i64, i64) {
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
+        for &number in &self.plan.variables[variable].windows {
+            let window = &self.plan.windows[number];
+            for event in window
+                .variables
+                .iter()
+                .filter(|&&v| v != variable)
+                .filter_map(|&v| self.events[v])
+            {
+                low = low.max(event.time.saturating_sub(window.width));
+                high = high.min(event.time.saturating_add(window.width));
+            }
+        }
+        (low, high)
+    }
+
+    /// The shortest list that has all events that can fit a variable; None if there are none.
+    fn list(&self, variable: usize) -> Option<&'p List> {
+        let plan = &self.plan.variables[variable];
+        let store = if plan.key.is_none() { self.shared } else { self.store };
+        let mut best = Some(store.list(variable));
+        for probe in &plan.probes {
+            let Some(event) = self.events[probe.other.variable].filter(|_| self.is_bound(probe.other.variable)) else {
+                continue;
+            };
+            let key = self.plan.indexes[probe.index].key(probe.other.kept(event));
+            let found = key.and_then(|key| store.indexed(probe.index, &key));
+            best = match (best, found) {
+                (Some(one), Some(other)) if other.len() < one.len() => Some(other),
+                (one, Some(_)) => one,
+                (_, None) => None,
+            };
+        }
+        best
+    }
+
+    /// The events that can fit a variable, of these times (both included).
+    fn between(&self, variable: usize, (low, high): (i64, i64)) -> impl Iterator<Item = &'p Arc<Event>> + use<'p> {
+        let events = self.list(variable).map(|list| {
+            let start = list.partition_point(|event| event.time < low);
+            list.range(start..)
+        });
+        events.into_iter().flatten().take_while(move |event| event.time <= high)
+    }
+
+    /// Whether the JOINs hold that name this variable and otherwise only bound ones; and it is another event.
+    fn fits(&mut self, variable: usize, event: &'p Arc<Event>) -> bool {
+        let role = self.plan.variables[variable].role;
+        if role != Role::Absent && self.arcs.iter().flatten().any(|other| Arc::ptr_eq(other, event)) {
+            return false;
+        }
+        let joins = &self.plan.variables[variable].joins;
+        if joins.is_empty() {
+            return true;
+        }
+        let before = self.events[variable].replace(event);
+        let bound = self.bound | 1 << variable;
+        let scope = Bindings {
+            events: &self.events,
+            aggregates: &[],
+        };
+        let held = joins.iter().all(|&join| {
+            let join = &self.plan.joins[join];
+            join.variables & !bound != 0 || join.condition.holds(&scope)
+        });
+        self.events[variable] = before;
+        held
+    }
+
+    /// Whether an event can be bound to a variable with what is bound.
+    pub fn accepts(&mut self, variable: usize, event: &'p Arc<Event>) -> bool {
+        let (low, high) = self.range(variable);
+        within((low, high), event) && self.fits(variable, event)
+    }
+
+    /// MATCH ANY: every combination whose last event is this one, bound to this place.
+    pub fn search(&mut self, place: usize, variable: usize, event: &'p Arc<Event>, sink: &mut Sink) {
+        let order = &self.plan.orders[place];
+        // Most events find nothing to go with: see that before anything else is done.
+        let empty = |&other: &usize| {
+            self.plan.places[other]
+                .variables
+                .iter()
+                .all(|&v| self.store.list(v).is_empty())
+        };
+        if order.iter().any(empty) || !self.fits(variable, event) {
+            return;
+        }
+        self.bind(variable, event);
+        self.combine(order, sink);
+        self.unbind(variable);
+    }
+
+    fn combine(&mut self, order: &'p [usize], sink: &mut Sink) {
+        let Some((&place, rest)) = order.split_first() else {
+            return self.take_maybe(0, sink);
+        };
+        for &variable in &self.plan.places[place].variables {
+            for event in self.between(variable, self.range(variable)) {
+                if self.is_near(event) && self.fits(variable, event) {
+                    self.bind(variable, event);
+                    self.combine(rest, sink);
+                    self.unbind(variable);
+                }
+            }
+        }
+    }
+
+    /// MATCH STRICT without steps of varying number: no two bound events are further apart than there are steps.
+    fn is_near(&self, event: &Event) -> bool {
+        if self.plan.policy != Policy::Strict || self.plan.steps.iter().any(|s| s.role.is_single() && s.is_open()) {
+            return true;
+        }
+        if self.plan.steps.iter().any(|step| step.role == Role::Many) {
+            return true;
+        }
+        let most = self.plan.places.len() as u64;
+        self.events
+            .iter()
+            .flatten()
+            .all(|other| other.number.abs_diff(event.number) < most)
+    }
+
+    /// Binds the `?e?` steps but the last, in every way; what is unbound is judged when all else is known.
+    fn take_maybe(&mut self, from: usize, sink: &mut Sink) {
+        let Some(&step) = self.plan.maybe_order.get(from) else {
+            return self.complete(sink);
+        };
+        let variable = self.plan.steps[step].variables[0];
+        let mut any = false;
+        for event in self.between(variable, self.range(variable)) {
+            if self.fits(variable, event) {
+                any |= within(self.region(step), event);
+                self.bind(variable, event);
+                self.take_maybe(from + 1, sink);
+                self.unbind(variable);
+            }
+        }
+        if !any || !self.plan.lone_maybe {
+            self.take_maybe(from + 1, sink);
+        }
+    }
+
+    /// Each `?e?` but the last is bound to an event in its place or, if none fits there, unbound (rule S2).
+    fn maybes_hold(&mut self) -> bool {
+        self.plan.maybe_order.iter().all(|&step| {
+            let variable = self.plan.steps[step].variables[0];
+            let region = self.region(step);
+            match self.arcs[variable] {
+                Some(event) => within(region, event),
+                None => !self.between(variable, region).any(|event| self.fits(variable, event)),
+            }
+        })
+    }
+
+    /// MATCH NEXT: when a step has its event, each `?e?` of the gap before it takes the first event that fits, if there
+    /// is one: before the first event of a list that follows it, and once a list before it has enough.
+    pub fn take_between(&mut self, gap: Range<usize>) {
+        let steps = &self.plan.steps;
+        for step in gap.clone().filter(|&s| steps[s].role == Role::Maybe) {
+            for later in (step + 1..gap.end).filter(|&s| steps[s].role == Role::Many) {
+                self.fill(later);
+            }
+            let variable = steps[step].variables[0];
+            let taken = self.between(variable, self.region(step)).find(|event| {
+                let earlier = (gap.start..step).filter(|&s| steps[s].role == Role::Many);
+                self.fits(variable, event) && earlier.into_iter().all(|s| self.has_enough(s, variable, event))
+            });
+            self.many.iter_mut().for_each(Vec::clear);
+            if let Some(event) = taken {
+                self.bind(variable, event);
+            }
+        }
+    }
+
+    /// The bound event of a variable, to keep.
+    pub fn kept(&self, variable: usize) -> Option<Arc<Event>> {
+        self.arcs[variable].cloned()
+    }
+
+    /// MATCH NEXT: whether a step of many events has enough before an event that a later step would bind to a variable,
+    /// counted by their JOINs with earlier steps.
+    pub fn has_enough(&mut self, step: usize, variable: usize, event: &'p Arc<Event>) -> bool {
+        let steps = &self.plan.steps;
+        let counted = steps[step].variables[0];
+        let before = (0..step)
+            .rev()
+            .find_map(|s| self.extent(steps[s].variables.iter().copied()));
+        let low = match before {
+            Some((_, greatest)) => greatest.saturating_add(1),
+            None if self.is_bound(variable) => self.reach_back(counted),
+            None => {
+                self.bind(variable, event);
+                let low = self.reach_back(counted);
+                self.unbind(variable);
+                low
+            }
+        };
+        let earlier = steps[..step]
+            .iter()
+            .flat_map(|s| &s.variables)
+            .fold(0u64, |mask, &v| mask | 1 << v);
+        let all = self.bound;
+        self.bound &= earlier;
+        let range = (low, event.time.saturating_sub(1));
+        let fitting = self.between(counted, range).filter(|event| self.fits(counted, event));
+        let enough = fitting.take(steps[step].least).count() == steps[step].least;
+        self.bound = all;
+        enough
+    }
+
+    /// The times of the events bound to the variables, least and greatest.
+    fn extent(&self, variables: impl Iterator<Item = usize>) -> Option<(i64, i64)> {
+        let mut found: Option<(i64, i64)> = None;
+        for variable in variables {
+            let many = &self.many[variable];
+            let ends = self.arcs[variable]
+                .into_iter()
+                .chain(many.first().copied())
+                .chain(many.last().copied());
+            for event in ends {
+                let (low, high) = found.unwrap_or((event.time, event.time));
+                found = Some((low.min(event.time), high.max(event.time)));
+            }
+        }
+        found
+    }
+
+    /// The times (both included) that an open step can take: between the nearest bound events, or to where S4 says.
+    fn region(&self, step: usize) -> (i64, i64) {
+        let steps = &self.plan.steps;
+        let variable = steps[step].variables[0];
+        let (low, high) = self.windows_of(variable);
+        let extent = |&s: &usize| self.extent(steps[s].variables.iter().copied());
+        let before = (0..step).rev().find_map(|s| extent(&s));
+        let after = (step + 1..steps.len()).find_map(|s| extent(&s));
+        let low = low.max(match before {
+            Some((_, greatest)) => greatest.saturating_add(1),
+            None => self.reach_back(variable),
+        });
+        let high = high.min(match after {
+            Some((least, _)) => least.saturating_sub(1),
+            None => self.deadline(),
+        });
+        (low, high)
+    }
+
+    /// Where an open first step begins: l - w, of several the latest.
+    fn reach_back(&self, variable: usize) -> i64 {
+        let starts = self.plan.variables[variable].windows.iter().filter_map(|&number| {
+            let window = &self.plan.windows[number];
+            let (_, last) = self.extent(window.variables.iter().copied().filter(|&v| v != variable))?;
+            Some(last.saturating_sub(window.width))
+        });
+        starts.max().unwrap_or(i64::MIN)
+    }
+
+    /// Where an open last step ends: f + w, of several the earliest.
+    fn deadline(&self) -> i64 {
+        let last = self.plan.steps.len() - 1;
+        let own = &self.plan.steps[last].variables;
+        let ends = self.plan.deadlines.iter().filter_map(|&number| {
+            let window = &self.plan.windows[number];
+            let (first, _) = self.extent(window.variables.iter().copied().filter(|v| !own.contains(v)))?;
+            Some(first.saturating_add(window.width))
+        });
+        ends.min().unwrap_or(i64::MAX)
+    }
+
+    /// All singles are bound: the steps of many events, NOT, and then the match, or the wait for its deadline.
+    pub fn complete(&mut self, sink: &mut Sink) {
+        let trailing = self.plan.trailing();
+        let next = self.plan.policy == Policy::Next;
+        let holds = self.take_many(trailing) && (self.plan.judged_late || self.others_hold());
+        let Some((_, last)) = self.extent(0..self.plan.variables.len()) else {
+            return;
+        };
+        let Some(step) = trailing else {
+            if holds {
+                self.finish(last, sink);
+            }
+            return;
+        };
+        let waits_anyway = self.plan.steps[step].role == Role::Maybe && self.plan.trailing_matters;
+        if !holds && !waits_anyway {
+            return;
+        }
+        let deadline = self.deadline();
+        let mut pending = Pending {
+            events: self.bounds(),
+            holds,
+            due: if deadline == i64::MAX {
+                i64::MAX
+            } else {
+                deadline.max(last)
+            },
+            found: false,
+        };
+        if self.plan.steps[step].role == Role::Maybe {
+            // With variables outside SEQ some of its events may have come before the last one.
+            pending.found = self.take_last(step, sink);
+            if pending.found && next {
+                return;
+            }
+        } else if deadline == i64::MAX {
+            return; // that time never comes
+        }
+        sink.pending.push(pending);
+    }
+
+    /// Binds a last `?e?` to each event that is there; says whether there was one. With NEXT only to the first.
+    fn take_last(&mut self, step: usize, sink: &mut Sink) -> bool {
+        let variable = self.plan.steps[step].variables[0];
+        let mut found = false;
+        for event in self.between(variable, self.region(step)) {
+            if self.fits(variable, event) {
+                found = true;
+                self.finish_with(variable, event, sink);
+                if self.plan.policy == Policy::Next {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// A pending match gets an event for its last step, a `?e?`, if it fits; says whether.
+    pub fn arrive(&mut self, pending: &'p Pending, event: &'p Arc<Event>, sink: &mut Sink) -> bool {
+        self.restore(pending);
+        let Some(step) = self.plan.trailing() else {
+            return false;
+        };
+        let variable = self.plan.steps[step].variables[0];
+        let (low, high) = self.region(step);
+        if event.time < low || event.time > high || !self.fits(variable, event) {
+            return false;
+        }
+        self.finish_with(variable, event, sink);
+        true
+    }
+
+    fn finish_with(&mut self, variable: usize, event: &'p Arc<Event>, sink: &mut Sink) {
+        self.bind(variable, event);
+        // What lies between was judged without this event; where a JOIN names both, it counts.
+        let saved = self.many.clone();
+        self.many.iter_mut().for_each(Vec::clear);
+        if self.take_many(self.plan.trailing())
+            && self.others_hold()
+            && let Some((_, last)) = self.extent(0..self.plan.variables.len())
+        {
+            self.finish(last, sink);
+        }
+        self.many = saved;
+        self.unbind(variable);
+    }
+
+    /// The deadline of a pending match has passed.
+    pub fn resolve(&mut self, pending: &'p Pending, sink: &mut Sink) {
+        self.restore(pending);
+        let Some(number) = self.plan.trailing() else {
+            return;
+        };
+        let step = &self.plan.steps[number];
+        let kept = match step.role {
+            Role::Maybe => pending.holds && !pending.found && pending.due < i64::MAX,
+            Role::Many => {
+                let late = self.plan.judged_late;
+                self.fill(number) && self.spans_hold() && (!late || self.others_hold())
+            }
+            Role::Absent => self.is_absent(number),
+            Role::One | Role::Any => true,
+        };
+        if kept {
+            let last = self
+                .extent(0..self.plan.variables.len())
+                .map_or(i64::MIN, |(_, last)| last);
+            let time = if pending.due == i64::MAX {
+                last
+            } else {
+                pending.due.max(last)
+            };
+            self.finish(time, sink);
+        }
+    }
+
+    fn restore(&mut self, pending: &'p Pending) {
+        self.clear();
+        for (variable, bound) in pending.events.iter().enumerate() {
+            match bound {
+                Bound::Unbound => {}
+                Bound::One(event) => self.bind(variable, event),
+                Bound::Many(events) => self.many[variable] = events.iter().collect(),
+            }
+        }
+    }
+
+    /// Fills the steps of many events but the last; false if a number is out of range.
+    fn take_many(&mut self, trailing: Option<usize>) -> bool {
+        // Those inside first: how far a first one reaches back may depend on them.
+        let inside = 1..self.plan.steps.len();
+        for step in inside.chain((!self.plan.steps.is_empty()).then_some(0)) {
+            if self.plan.steps[step].role == Role::Many && Some(step) != trailing && !self.fill(step) {
+                return false;
+            }
+        }
+        self.spans_hold()
+    }
+
+    fn fill(&mut self, number: usize) -> bool {
+        let step = &self.plan.steps[number];
+        let variable = step.variables[0];
+        let mut taken = std::mem::take(&mut self.many[variable]);
+        taken.clear();
+        let region = self.region(number);
+        for event in self.between(variable, region) {
+            if self.fits(variable, event) {
+                taken.push(event);
+                if taken.len() > step.most {
+                    break;
+                }
+            }
+        }
+        // An eager matcher keeps events of one time as they came.
+        if !taken.is_sorted_by(|a, b| a.order(b).is_le()) {
+            taken.sort_by(|a, b| a.order(b));
+        }
+        let fine = taken.len() >= step.least && taken.len() <= step.most;
+        self.many[variable] = taken;
+        fine
+    }
+
+    /// A WINDOW that lists no single event bounds the span of the others (rule S3).
+    fn spans_hold(&self) -> bool {
+        self.plan.windows.iter().all(|window| {
+            let single = window.variables.iter().any(|&v| self.is_bound(v));
+            let extent = self.extent(window.variables.iter().copied());
+            single || extent.is_none_or(|(low, high)| high.saturating_sub(low) <= window.width)
+        })
+    }
+
+    /// The `?e?` and NOT steps but the last are right with all else that is bound. (In MATCH NEXT a `?e?` took what it
+    /// took.)
+    fn others_hold(&mut self) -> bool {
+        let trailing = self.plan.trailing();
+        let judged = |step: &usize| self.plan.steps[*step].role == Role::Absent && Some(*step) != trailing;
+        let absent: Vec<usize> = (0..self.plan.steps.len()).filter(judged).collect();
+        (self.plan.policy == Policy::Next || self.maybes_hold()) && absent.into_iter().all(|s| self.is_absent(s))
+    }
+
+    /// No event qualifies for a NOT step where it looks.
+    fn is_absent(&mut self, step: usize) -> bool {
+        let variable = self.plan.steps[step].variables[0];
+        let (mut low, mut high) = self.region(step);
+        for &number in &self.plan.variables[variable].windows {
+            let window = &self.plan.windows[number];
+            if let Some((first, last)) = self.extent(window.variables.iter().copied()) {
+                low = low.max(last.saturating_sub(window.width));
+                high = high.min(first.saturating_add(window.width));
+            }
+        }
+        let mut candidates = self.between(variable, (low, high));
+        !candidates.any(|event| self.fits(variable, event))
+    }
+
+    fn bounds(&self) -> Vec<Bound> {
+        let bound = |variable: usize| match (self.arcs[variable], self.plan.variables[variable].role) {
+            (Some(event), _) => Bound::One(Arc::clone(event)),
+            (None, Role::Many) => Bound::Many(self.many[variable].iter().map(|&e| Arc::clone(e)).collect()),
+            (None, _) => Bound::Unbound,
+        };
+        (0..self.plan.variables.len()).map(bound).collect()
+    }
+
+    /// STRICT: the bound events are neighbours among all events of the partition.
+    fn is_strict(&self) -> bool {
+        let single = self.events.iter().flatten().map(|event| event.number);
+        let many = self.many.iter().flatten().map(|event| event.number);
+        // Number 0: in no partition.
+        let (mut least, mut greatest, mut number) = (u64::MAX, 0, 0);
+        for found in single.chain(many) {
+            least = least.min(found);
+            greatest = greatest.max(found);
+            number += 1;
+        }
+        number > 0 && least > 0 && greatest - least + 1 == number
+    }
+
+    fn finish(&mut self, time: i64, sink: &mut Sink) {
+        if self.plan.policy == Policy::Strict && !self.is_strict() {
+            return;
+        }
+        let over = |a: &crate::plan::Aggregate| aggregate(a, self.many[a.variable].iter().map(|e| e.as_ref()));
+        let aggregates: Vec<Value> = self.plan.aggregates.iter().map(over).collect();
+        let scope = Bindings {
+            events: &self.events,
+            aggregates: &aggregates,
+        };
+        if let Some(select) = self.plan.select(&scope) {
+            sink.matches.push(Match {
+                time,
+                events: self.bounds(),
+                select,
+                row: None,
+            });
+        }
+    }
+}
+
+fn within((low, high): (i64, i64), event: &Event) -> bool {
+    low <= event.time && event.time <= high
+}
+
+impl Plan {
+    /// The selected values, unless HAVING or a condition in SELECT is against it.
+    pub fn select(&self, scope: &Bindings<'_>) -> Option<Vec<Value>> {
+        if self
+            .joins
+            .iter()
+            .any(|join| join.variables == 0 && !join.condition.holds(scope))
+        {
+            return None;
+        }
+        if self.having.as_ref().is_some_and(|having| !having.holds(scope)) {
+            return None;
+        }
+        self.outputs
+            .iter()
+            .map(|output| {
+                if output
+                    .condition
+                    .as_ref()
+                    .is_some_and(|condition| !condition.holds(scope))
+                {
+                    return None;
+                }
+                let value = match &output.expression {
+                    crate::expr::Expr::Attribute(attribute) => match scope.events.get(attribute.variable) {
+                        Some(Some(event)) => attribute.kept(event),
+                        _ => Value::Null,
+                    },
+                    other => other.value(scope).into_value(),
+                };
+                Some(if output.float { value.into_float() } else { value })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,326 @@
+//! The matcher of one query: takes events in any order, and gives matches in order as the watermark passes.
+//!
+//! An event is final once the watermark is beyond its time, because an event is late only if its time is less than the
+//! watermark (rules E4, E5). Final events go through the engine in E2's order, so nothing depends on their arrival.
+//!
+//! An eager matcher does not wait for events of the same time: it gives a match as soon as the watermark reaches it, in
+//! the order of time, but those of one time as they are found. Only where that changes no match: see `can_be_eager`.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::event::{Event, Id, Row};
+use crate::expr::Alone;
+use crate::found::Match;
+use crate::json::Fault;
+use crate::partition::Partitions;
+use crate::plan::{After, Plan, Policy};
+use crate::policy::Taken;
+use crate::value::{Val, Value};
+use crate::window::Windows;
+
+/// What to do when the budget is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// The new event is left out.
+    RefuseNewest,
+    /// The oldest event that is held is let go of.
+    ShedOldest,
+    /// The query fails.
+    Fail,
+}
+
+/// A limit on the events that are held.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// How many.
+    pub events: usize,
+    /// And then.
+    pub overflow: Overflow,
+}
+
+/// The budget is used up, and the query is to fail then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted(pub usize);
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the query holds {} events, which is its budget", self.0)
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+/// What happened to the events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events given to the matcher.
+    pub events: u64,
+    /// Those that qualify for some variable.
+    pub qualified: u64,
+    /// Those that came when their time was past; the log decides that first, so there should be none.
+    pub late: u64,
+    /// Left out because of the budget.
+    pub refused: u64,
+    /// Let go of because of the budget.
+    pub shed: u64,
+    /// Matches given out.
+    pub matches: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Pattern(Partitions),
+    Window(Windows),
+}
+
+/// The matcher.
+#[derive(Debug)]
+pub struct Matcher {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) engine: Engine,
+    /// Events that are not final, in order, and those that came since.
+    pub(crate) waiting: VecDeque<Event>,
+    pub(crate) arrived: Vec<Event>,
+    /// Matches that are found and not yet in time.
+    pub(crate) found: Vec<Match>,
+    pub(crate) taken: Taken,
+    /// Everything before this time is decided.
+    pub(crate) watermark: i64,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) eager: bool,
+    pub(crate) counters: Counters,
+}
+
+impl Matcher {
+    /// A matcher for a plan.
+    pub fn new(plan: &str, budget: Option<Budget>) -> Result<Matcher, Fault> {
+        Ok(Matcher::of(Arc::new(Plan::read(plan)?), budget))
+    }
+
+    pub(crate) fn of(plan: Arc<Plan>, budget: Option<Budget>) -> Matcher {
+        let engine = match plan.moving {
+            Some((kind, size)) => Engine::Window(Windows::new(Arc::clone(&plan), kind, size)),
+            None => Engine::Pattern(Partitions::new(Arc::clone(&plan))),
+        };
+        Matcher {
+            plan,
+            engine,
+            waiting: VecDeque::new(),
+            arrived: Vec::new(),
+            found: Vec::new(),
+            taken: Taken::default(),
+            watermark: i64::MIN,
+            budget,
+            eager: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Makes the matcher eager, if the query lets it; says whether.
+    pub fn make_eager(&mut self) -> bool {
+        self.eager = can_be_eager(&self.plan);
+        self.eager
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How many events are held.
+    pub fn held(&self) -> usize {
+        let engine = match &self.engine {
+            Engine::Pattern(partitions) => partitions.held(),
+            Engine::Window(windows) => windows.held(),
+        };
+        engine + self.waiting.len() + self.arrived.len()
+    }
+
+    /// Partitions or groups, runs, and pending matches.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        match &self.engine {
+            Engine::Pattern(partitions) => partitions.sizes(),
+            Engine::Window(windows) => (windows.groups(), 0, 0),
+        }
+    }
+
+    /// Takes a record, unless nothing in the query wants it.
+    pub fn push(&mut self, row: &impl Row) -> Result<(), Exhausted> {
+        self.counters.events += 1;
+        let time = row.time();
+        if time < self.plan.within.0 || time > self.plan.within.1 {
+            return Ok(());
+        }
+        if time < self.watermark {
+            self.counters.late += 1;
+            return Ok(());
+        }
+        let mask = qualifies(&self.plan, row);
+        if mask == 0 && self.plan.policy != Policy::Strict {
+            return Ok(());
+        }
+        self.counters.qualified += u64::from(mask != 0);
+        let event = keep(&self.plan, row, mask);
+        if !row.is_faulty() && self.makes_room()? {
+            self.arrived.push(event);
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for one more event.
+    fn makes_room(&mut self) -> Result<bool, Exhausted> {
+        let Some(budget) = self.budget else {
+            return Ok(true);
+        };
+        if self.held() < budget.events {
+            return Ok(true);
+        }
+        match budget.overflow {
+            Overflow::Fail => Err(Exhausted(budget.events)),
+            Overflow::RefuseNewest => {
+                self.counters.refused += 1;
+                Ok(false)
+            }
+            Overflow::ShedOldest => {
+                while self.held() >= budget.events {
+                    self.counters.shed += 1;
+                    let shed = match &mut self.engine {
+                        Engine::Pattern(partitions) => partitions.shed(),
+                        Engine::Window(windows) => windows.shed(),
+                    };
+                    if !shed {
+                        self.merge();
+                        if self.waiting.pop_front().is_none() {
+                            return Ok(false);
+                        }
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Brings what arrived into order.
+    pub(crate) fn merge(&mut self) {
+        if self.arrived.is_empty() {
+            return;
+        }
+        self.arrived.sort_by(|a, b| a.order(b));
+        let in_order = match (self.waiting.back(), self.arrived.first()) {
+            (Some(last), Some(first)) => last.order(first).is_le(),
+            _ => true,
+        };
+        self.waiting.extend(self.arrived.drain(..));
+        if !in_order {
+            self.waiting.make_contiguous().sort_by(|a, b| a.order(b));
+        }
+    }
+
+    /// The watermark is now here (None: the input is complete). Gives the matches of earlier times, in order.
+    pub fn advance(&mut self, watermark: Option<i64>) -> Vec<Match> {
+        let limit = watermark.unwrap_or(i64::MAX).max(self.watermark);
+        self.merge();
+        while self
+            .waiting
+            .front()
+            .is_some_and(|e| e.time < limit || (self.eager && e.time == limit))
+        {
+            if let Some(event) = self.waiting.pop_front() {
+                self.process(event);
+            }
+        }
+        match &mut self.engine {
+            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&mut self.found),
+            Engine::Pattern(partitions) => partitions.pass(limit, &mut self.found),
+            Engine::Window(windows) => windows.pass(limit, &mut self.found),
+        }
+        self.watermark = limit;
+        let ready = self.ready(limit);
+        self.counters.matches += ready.len() as u64;
+        ready
+    }
+
+    /// Gives a final event to the engine, after all that its time makes due.
+    pub(crate) fn process(&mut self, event: Event) {
+        match &mut self.engine {
+            Engine::Pattern(partitions) => {
+                partitions.pass(event.time, &mut self.found);
+                partitions.event(event, &mut self.found);
+            }
+            Engine::Window(windows) => {
+                windows.pass(event.time, &mut self.found);
+                windows.event(event, &mut self.found);
+            }
+        }
+    }
+
+    /// Whether a match is in time.
+    pub(crate) fn is_due(&self, time: i64, limit: i64) -> bool {
+        let included = match &self.engine {
+            Engine::Window(windows) => windows.due_at_time(),
+            Engine::Pattern(_) => self.eager,
+        };
+        time < limit || limit == i64::MAX || (included && time == limit)
+    }
+
+    fn ready(&mut self, limit: i64) -> Vec<Match> {
+        let found = std::mem::take(&mut self.found);
+        let (mut ready, later): (Vec<Match>, Vec<Match>) =
+            found.into_iter().partition(|found| self.is_due(found.time, limit));
+        self.found = later;
+        self.taken.take(&self.plan, &mut ready);
+        self.taken.forget(&self.plan, limit);
+        ready.sort_by(Match::order);
+        ready
+    }
+}
+
+/// Whether events of one time can be judged as they come: NEXT and STRICT ask which is first, AFTER MATCH which match
+/// is, and a sliding window for all of them.
+fn can_be_eager(plan: &Plan) -> bool {
+    plan.policy == Policy::Any && plan.after == After::Keep && plan.moving.is_none()
+}
+
+/// The variables that a row qualifies for, a bit each.
+fn qualifies(plan: &Plan, row: &impl Row) -> u64 {
+    let Some(stream) = plan.streams.get(usize::from(row.stream())) else {
+        return 0;
+    };
+    let scope = Alone(row);
+    let fits = |&&v: &&usize| plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
+    stream.variables.iter().filter(fits).fold(0, |mask, v| mask | 1 << v)
+}
+
+/// The event of a row, with what is read later.
+fn keep(plan: &Plan, row: &impl Row, mask: u64) -> Event {
+    let kept = plan
+        .streams
+        .get(usize::from(row.stream()))
+        .map_or(&[][..], |stream| &stream.kept);
+    let value = |(slot, kept): (usize, &bool)| {
+        if *kept {
+            row.value(slot).into_value()
+        } else {
+            Value::Null
+        }
+    };
+    Event {
+        time: row.time(),
+        stream: row.stream(),
+        id: match row.id() {
+            Val::Str(id) => Id::Str(id.into()),
+            Val::Int(id) => Id::Int(id),
+            _ => Id::Int(0),
+        },
+        values: kept.iter().enumerate().map(value).collect(),
+        mask,
+        number: 0,
+    }
+}

@@ -1,0 +1,758 @@
+//! A query ready to run: what src/cepheid/plan/compile.py wrote, and what follows from it.
+
+use std::sync::Arc;
+
+use crate::blake2::{Blake2b, DIGEST};
+use crate::bounds::{self, FOREVER};
+use crate::event::Event;
+use crate::expr::{Attribute, Expr, Sign, Slot};
+use crate::json::{Fault, Json, fault};
+use crate::value::{Key, Value};
+
+/// Variables are bits of a mask.
+pub const MAX_VARIABLES: usize = 64;
+/// The personalisation of match ids (src/cepheid/model/matches.py).
+const PERSON: &[u8] = b"cepheid-match-1";
+
+/// What a variable is in the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// One event: a plain step, a member of ALL, or a variable outside SEQ.
+    One,
+    /// A member of ANY: one event, or none.
+    Any,
+    /// `?e?`
+    Maybe,
+    /// `?e+`, `?e{n,m}`
+    Many,
+    /// NOT
+    Absent,
+}
+
+impl Role {
+    /// Whether the variable stands for at most one event.
+    pub fn is_single(self) -> bool {
+        matches!(self, Role::One | Role::Any | Role::Maybe)
+    }
+}
+
+/// A stream that the query reads.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its name; streams are in the order of their names.
+    pub name: Arc<str>,
+    /// The attributes that are read, by slot.
+    pub attributes: Vec<String>,
+    /// Which of them are read after the FILTERs, and so kept.
+    pub kept: Vec<bool>,
+    /// The variables that range over it.
+    pub variables: Vec<usize>,
+    /// What makes the key of all its events, for MATCH STRICT and AFTER MATCH; None if they are in no partition.
+    pub key: Option<Vec<Attribute>>,
+}
+
+/// A variable; they are in the order of the output.
+#[derive(Debug)]
+pub struct Variable {
+    /// Its name, without '?'.
+    pub name: Arc<str>,
+    /// What it is.
+    pub role: Role,
+    /// Its step in SEQ.
+    pub step: Option<usize>,
+    /// What makes an event qualify.
+    pub filters: Vec<Expr>,
+    /// The joins that name it.
+    pub joins: Vec<usize>,
+    /// The windows that list it.
+    pub windows: Vec<usize>,
+    /// The attributes by whose values its events are divided; None if they are with all.
+    pub key: Option<Vec<Attribute>>,
+    /// The ways to find its events once another variable is bound.
+    pub probes: Vec<Probe>,
+    /// How long an event is kept after its time; negative: not at all.
+    pub kept: i64,
+}
+
+/// A step of SEQ.
+#[derive(Debug)]
+pub struct Step {
+    /// What its variables are.
+    pub role: Role,
+    /// Its variables.
+    pub variables: Vec<usize>,
+    /// The least number of events of a Many step.
+    pub least: usize,
+    /// The greatest.
+    pub most: usize,
+}
+
+impl Step {
+    /// Whether the step takes its extent from its neighbours.
+    pub fn is_open(&self) -> bool {
+        matches!(self.role, Role::Maybe | Role::Many | Role::Absent)
+    }
+}
+
+/// WINDOW over the span of events.
+#[derive(Debug)]
+pub struct Span {
+    /// The variables it lists.
+    pub variables: Vec<usize>,
+    /// Microseconds.
+    pub width: i64,
+}
+
+/// A moving window's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Sliding,
+    Batch,
+    Session,
+    Length,
+}
+
+/// A class of attributes that are equal in all events of a match.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPart {
+    /// Whether it has floats, with which its integers are compared as floats.
+    pub float: bool,
+    /// Whether an event without a value can be in a match: the others in the class need not be bound.
+    pub nulls: bool,
+}
+
+/// A condition over several variables.
+#[derive(Debug)]
+pub struct Join {
+    /// The condition.
+    pub condition: Expr,
+    /// Its variables, a bit each.
+    pub variables: u64,
+}
+
+/// Events of a variable by the value of an attribute that an equality JOIN names, beside the partition's key.
+#[derive(Debug)]
+pub struct Index {
+    /// The variable.
+    pub variable: usize,
+    /// The attribute.
+    pub attribute: Attribute,
+    /// Whether it is compared with floats.
+    pub float: bool,
+}
+
+impl Index {
+    /// A value as it is looked up; None for null, which equals nothing.
+    pub fn key(&self, value: Value) -> Option<Key> {
+        let value = if self.float { value.into_float() } else { value };
+        (!value.is_null()).then_some(Key(value))
+    }
+}
+
+/// A way to find events of a variable: by an index, with the value of another variable's attribute.
+#[derive(Debug)]
+pub struct Probe {
+    /// The index.
+    pub index: usize,
+    /// The attribute that the JOIN makes equal.
+    pub other: Attribute,
+}
+
+/// What one binding in the search for combinations is for: a variable, or the alternatives of ANY.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The variables; exactly one of them is bound.
+    pub variables: Vec<usize>,
+    /// The step, for those in SEQ.
+    pub step: Option<usize>,
+}
+
+/// An aggregate.
+#[derive(Debug)]
+pub struct Aggregate {
+    /// Which.
+    pub function: AggregateFunction,
+    /// Over the events of this variable.
+    pub variable: usize,
+    /// Of this; None in COUNT(?e).
+    pub argument: Option<Expr>,
+}
+
+/// An aggregate's function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AggregateFunction {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    Stddev,
+    First,
+    Last,
+}
+
+/// A selected value.
+#[derive(Debug)]
+pub struct Output {
+    /// Its value.
+    pub expression: Expr,
+    /// Only where this holds.
+    pub condition: Option<Expr>,
+    /// Whether its type is float, so that an integer is one.
+    pub float: bool,
+}
+
+/// MATCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Policy {
+    Any,
+    Next,
+    Strict,
+}
+
+/// AFTER MATCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum After {
+    Keep,
+    Consume,
+    SkipPastLast,
+    SkipToNext,
+}
+
+/// A query.
+#[derive(Debug)]
+pub struct Plan {
+    /// The hash that has absorbed the query's normal form.
+    pub hash: Blake2b,
+    /// A hash of the whole plan, to know a saved state by.
+    pub check: [u8; DIGEST],
+    /// The streams.
+    pub streams: Vec<Stream>,
+    /// The variables.
+    pub variables: Vec<Variable>,
+    /// The variables in the order of their names, which is that of the id.
+    pub by_name: Vec<usize>,
+    /// WITHIN, both included.
+    pub within: (i64, i64),
+    /// SEQ.
+    pub steps: Vec<Step>,
+    /// WINDOWs of several variables.
+    pub windows: Vec<Span>,
+    /// The moving window and its size.
+    pub moving: Option<(Kind, i64)>,
+    /// GROUP BY.
+    pub group_by: Vec<Attribute>,
+    /// HAVING.
+    pub having: Option<Expr>,
+    /// JOINs.
+    pub joins: Vec<Join>,
+    /// MATCH.
+    pub policy: Policy,
+    /// AFTER MATCH.
+    pub after: After,
+    /// The parts of keys.
+    pub keys: Vec<KeyPart>,
+    /// SELECT.
+    pub outputs: Vec<Output>,
+    /// The aggregates in SELECT and HAVING.
+    pub aggregates: Vec<Aggregate>,
+    /// The indexes.
+    pub indexes: Vec<Index>,
+    /// What has to be bound to exactly one event.
+    pub places: Vec<Place>,
+    /// For each place: the order in which to bind the others once it is bound.
+    pub orders: Vec<Vec<usize>>,
+    /// The places whose event can be a match's last.
+    pub last_places: Vec<usize>,
+    /// The windows that end a last open step.
+    pub deadlines: Vec<usize>,
+    /// No two events of a match, nor its deadline, lie further apart.
+    pub horizon: i64,
+    /// The `?e?` steps in the order in which they are bound: those between others, then a first one; no last one.
+    pub maybe_order: Vec<usize>,
+    /// Whether there is one `?e?` and no step of many events, so that it is judged by its single neighbours.
+    pub lone_maybe: bool,
+    /// Whether a JOIN or WINDOW names a last `?e?` and another open step, which is then judged with its event.
+    pub trailing_matters: bool,
+    /// Whether a WINDOW lists a last step of many events and a `?e?` or NOT, which is then judged when these are known.
+    pub judged_late: bool,
+    /// How late the second variable can be after the first (differences of times).
+    pub furthest: Vec<Vec<i64>>,
+}
+
+impl Plan {
+    /// Reads a plan.
+    pub fn read(text: &str) -> Result<Plan, Fault> {
+        let json = Json::parse(text)?;
+        let streams = json.get("streams")?.list()?;
+        let count = streams.len();
+        let mut streams: Vec<Stream> = streams
+            .iter()
+            .map(|s| read_stream(s, count))
+            .collect::<Result<_, _>>()?;
+        if count > usize::from(u16::MAX) {
+            return fault("too many streams");
+        }
+        let mut variables = json.get("variables")?.each(|item| read_variable(item, count))?;
+        if variables.len() > MAX_VARIABLES {
+            return fault(format!("a query has at most {MAX_VARIABLES} variables"));
+        }
+        for (number, item) in json.get("variables")?.list()?.iter().enumerate() {
+            for stream in item.get("streams")?.list()? {
+                match streams.get_mut(stream.index()?) {
+                    Some(stream) => stream.variables.push(number),
+                    None => return fault("a variable of an unknown stream"),
+                }
+            }
+        }
+        let steps = json.get("steps")?.each(read_step)?;
+        let windows = json.get("windows")?.each(read_span)?;
+        let joins = json.get("joins")?.each(|item| read_join(item, count))?;
+        let known = |number: &usize| *number < variables.len();
+        if !steps.iter().all(|s| s.variables.iter().all(known))
+            || !windows.iter().all(|w| w.variables.iter().all(known))
+        {
+            return fault("a step or window of an unknown variable");
+        }
+        if joins
+            .iter()
+            .any(|join| join.variables.checked_shr(variables.len() as u32).unwrap_or(0) != 0)
+        {
+            return fault("a join of an unknown variable");
+        }
+        // `?e?` alone: without an event there is no time for a match, so it is an event each.
+        let mut steps = steps;
+        if let [step] = steps.as_mut_slice()
+            && step.role == Role::Maybe
+            && variables.len() == 1
+        {
+            step.role = Role::One;
+        }
+        place_variables(&mut variables, &steps, &windows, &joins);
+        let mut hash = Blake2b::new(PERSON);
+        let normal_form = json.get("normal_form")?.text()?;
+        hash.update(&(normal_form.len() as u32).to_le_bytes());
+        hash.update(normal_form.as_bytes());
+        let mut by_name: Vec<usize> = (0..variables.len()).collect();
+        by_name.sort_by(|a, b| variables[*a].name.as_bytes().cmp(variables[*b].name.as_bytes()));
+        let within = json.get("within")?;
+        let mut whole = Blake2b::new(b"cepheid-plan-1");
+        whole.update(text.as_bytes());
+        let mut plan = Plan {
+            hash,
+            check: whole.finish(),
+            streams,
+            by_name,
+            within: (within.at(0)?.int()?, within.at(1)?.int()?),
+            steps,
+            windows,
+            moving: json.get("moving")?.optional(read_moving)?,
+            group_by: json.get("group_by")?.each(|item| read_attribute(item, count))?,
+            having: json.get("having")?.optional(|item| Expr::read(item, count))?,
+            joins,
+            policy: read_policy(json.get("match")?.text()?)?,
+            after: read_after(json.get("after")?.text()?)?,
+            keys: json.get("keys")?.each(read_key_part)?,
+            outputs: json.get("outputs")?.each(|item| read_output(item, count))?,
+            aggregates: json.get("aggregates")?.each(|item| read_aggregate(item, count))?,
+            indexes: Vec::new(),
+            places: Vec::new(),
+            orders: Vec::new(),
+            last_places: Vec::new(),
+            deadlines: Vec::new(),
+            horizon: FOREVER,
+            furthest: Vec::new(),
+            maybe_order: Vec::new(),
+            lone_maybe: false,
+            trailing_matters: false,
+            judged_late: false,
+            variables,
+        };
+        plan.finish();
+        Ok(plan)
+    }
+
+    fn finish(&mut self) {
+        self.find_kept();
+        self.find_indexes();
+        self.places = self.find_places();
+        self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
+        let last_step = self.places.iter().filter_map(|place| place.step).max();
+        self.last_places = (0..self.places.len())
+            .filter(|&p| self.places[p].step.is_none() || self.places[p].step == last_step)
+            .collect();
+        self.deadlines = self.find_deadlines();
+        let trailing = self.trailing();
+        let maybes = (1..self.steps.len()).chain((!self.steps.is_empty()).then_some(0));
+        self.maybe_order = maybes
+            .filter(|&step| self.steps[step].role == Role::Maybe && Some(step) != trailing)
+            .collect();
+        self.relate_open_steps();
+        self.furthest = bounds::furthest(self);
+        let kept: Vec<i64> = (0..self.variables.len()).map(|v| bounds::kept(self, v)).collect();
+        self.horizon = kept.iter().copied().max().unwrap_or(0);
+        // A run of MATCH NEXT is rebuilt from all events since its first, so all are kept equally long; and from those
+        // that an open first step looked at before it.
+        let reach = if self.steps.first().is_some_and(Step::is_open) {
+            2
+        } else {
+            1
+        };
+        let of_runs = self.horizon.saturating_mul(reach).min(FOREVER);
+        for (variable, kept) in self.variables.iter_mut().zip(kept) {
+            variable.kept = if self.policy == Policy::Next { of_runs } else { kept };
+        }
+    }
+
+    /// What is read in FILTERs only need not be kept.
+    fn find_kept(&mut self) {
+        let mut kept: Vec<Vec<bool>> = self.streams.iter().map(|s| vec![false; s.attributes.len()]).collect();
+        let mut mark = |attribute: &Attribute| {
+            for (slots, slot) in kept.iter_mut().zip(&attribute.slots) {
+                if let Slot::At(place) = slot
+                    && let Some(kept) = slots.get_mut(*place)
+                {
+                    *kept = true;
+                }
+            }
+        };
+        self.joins.iter().for_each(|join| join.condition.visit(&mut mark));
+        self.having.iter().for_each(|having| having.visit(&mut mark));
+        for output in &self.outputs {
+            output.expression.visit(&mut mark);
+            output.condition.iter().for_each(|condition| condition.visit(&mut mark));
+        }
+        let arguments = self
+            .aggregates
+            .iter()
+            .filter_map(|aggregate| aggregate.argument.as_ref());
+        arguments.for_each(|argument| argument.visit(&mut mark));
+        self.group_by.iter().for_each(&mut mark);
+        let keys = self.variables.iter().filter_map(|v| v.key.as_ref());
+        let keys = keys.chain(self.streams.iter().filter_map(|s| s.key.as_ref()));
+        keys.flatten().for_each(&mut mark);
+        for (stream, kept) in self.streams.iter_mut().zip(kept) {
+            stream.kept = kept;
+        }
+    }
+
+    fn find_indexes(&mut self) {
+        for join in &self.joins {
+            let Expr::Compare(Sign::Equal, sides) = &join.condition else {
+                continue;
+            };
+            let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                continue;
+            };
+            for (own, other) in [(one, other), (other, one)] {
+                let variable = own.variable;
+                let key = self.variables[variable].key.as_deref().unwrap_or_default();
+                // What the partition's key says need not be said again.
+                if variable == other.variable || key.iter().any(|part| part.slots == own.slots) {
+                    continue;
+                }
+                let same = |index: &Index| index.variable == variable && index.attribute.slots == own.slots;
+                let index = self.indexes.iter().position(same).unwrap_or_else(|| {
+                    self.indexes.push(Index {
+                        variable,
+                        attribute: own.clone(),
+                        float: false,
+                    });
+                    self.indexes.len() - 1
+                });
+                self.indexes[index].float |= own.float || other.float;
+                self.variables[variable].probes.push(Probe {
+                    index,
+                    other: other.clone(),
+                });
+            }
+        }
+    }
+
+    fn relate_open_steps(&mut self) {
+        let count = |role: Role| self.steps.iter().filter(|step| step.role == role).count();
+        self.lone_maybe = count(Role::Maybe) == 1 && count(Role::Many) == 0;
+        let Some(last) = self.trailing() else { return };
+        let own = self.steps[last].variables[0];
+        let is_open = |v: usize| v != own && self.variables[v].step.is_some_and(|s| self.steps[s].is_open());
+        let joined = |join: &Join| {
+            let names = |v: usize| join.variables >> v & 1 == 1;
+            names(own) && (0..self.variables.len()).any(|v| names(v) && is_open(v))
+        };
+        let listed = |w: &Span| w.variables.contains(&own) && w.variables.iter().any(|&v| is_open(v));
+        self.trailing_matters = self.joins.iter().any(joined) || self.windows.iter().any(listed);
+        self.judged_late = self.steps[last].role == Role::Many && self.windows.iter().any(listed);
+    }
+
+    fn find_places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            match step.role {
+                Role::One => places.extend(step.variables.iter().map(|&v| Place {
+                    variables: vec![v],
+                    step: Some(number),
+                })),
+                Role::Any => places.push(Place {
+                    variables: step.variables.clone(),
+                    step: Some(number),
+                }),
+                _ => {}
+            }
+        }
+        for (number, variable) in self.variables.iter().enumerate() {
+            if variable.step.is_none() {
+                places.push(Place {
+                    variables: vec![number],
+                    step: None,
+                });
+            }
+        }
+        places
+    }
+
+    /// Binds next what is tied most to what is bound: an equality, another join, a window, a neighbouring step.
+    fn order_from(&self, first: usize) -> Vec<usize> {
+        let mask = |place: usize| self.places[place].variables.iter().fold(0u64, |m, &v| m | 1 << v);
+        let mut bound = mask(first);
+        let mut taken = vec![first];
+        while taken.len() < self.places.len() {
+            let tied = |place: &usize| {
+                let with = bound | mask(*place);
+                let joined = |join: &&Join| join.variables & !with == 0 && join.variables & mask(*place) != 0;
+                let joins = self.joins.iter().filter(joined).map(|join| match join.condition {
+                    Expr::Compare(Sign::Equal, _) => 8,
+                    _ => 4,
+                });
+                let windows = self.windows.iter().filter(|window| {
+                    let listed = window.variables.iter().fold(0u64, |m, &v| m | 1 << v);
+                    listed & bound != 0 && listed & mask(*place) != 0
+                });
+                let steps = taken.iter().filter(|&&other| {
+                    let (one, other) = (self.places[*place].step, self.places[other].step);
+                    one.zip(other).is_some_and(|(one, other)| one.abs_diff(other) == 1)
+                });
+                joins.sum::<usize>() + windows.count() * 3 + steps.count()
+            };
+            let rest = (0..self.places.len()).filter(|p| !taken.contains(p));
+            // Of equals the last step, because its time is bounded closest.
+            match rest.max_by_key(|p| (tied(p), self.places[*p].step)) {
+                Some(next) => {
+                    bound |= mask(next);
+                    taken.push(next);
+                }
+                None => break,
+            }
+        }
+        taken.remove(0);
+        taken
+    }
+
+    /// The open step that waits for a deadline, if there is one.
+    pub fn trailing(&self) -> Option<usize> {
+        let last = self.steps.len().checked_sub(1)?;
+        (self.steps[last].is_open() && !self.places.is_empty()).then_some(last)
+    }
+
+    fn find_deadlines(&self) -> Vec<usize> {
+        let Some(last) = self.trailing() else {
+            return Vec::new();
+        };
+        let own = self.variables[self.steps[last].variables[0]].windows.clone();
+        // A window that lists nothing besides this step ends nothing.
+        let useful = |w: &usize| {
+            self.windows[*w]
+                .variables
+                .iter()
+                .any(|v| !self.steps[last].variables.contains(v))
+        };
+        let own: Vec<usize> = own.into_iter().filter(useful).collect();
+        if !own.is_empty() {
+            return own;
+        }
+        let first = &self.steps[0].variables;
+        (0..self.windows.len())
+            .filter(|&w| self.windows[w].variables.iter().any(|v| first.contains(v)))
+            .collect()
+    }
+
+    /// The key of an event; None if a part is null (and, for dividing events, excludes it).
+    pub fn key(&self, attributes: &[Attribute], event: &Event, dividing: bool) -> Option<Vec<Key>> {
+        let mut key = Vec::with_capacity(attributes.len());
+        for (attribute, part) in attributes.iter().zip(&self.keys) {
+            let value = attribute.kept(event);
+            if value.is_null() && !(dividing && part.nulls) {
+                return None;
+            }
+            key.push(Key(if part.float { value.into_float() } else { value }));
+        }
+        Some(key)
+    }
+
+    /// The key of an event's partition; None if it is in none (rule S7).
+    pub fn partition(&self, event: &Event) -> Option<Vec<Key>> {
+        let attributes = self.streams.get(usize::from(event.stream))?.key.as_ref()?;
+        self.key(attributes, event, false)
+    }
+
+    /// The variables that the output shows: all but NOT ones.
+    pub fn shown(&self) -> impl Iterator<Item = usize> {
+        (0..self.variables.len()).filter(|&v| self.variables[v].role != Role::Absent)
+    }
+}
+
+fn place_variables(variables: &mut [Variable], steps: &[Step], windows: &[Span], joins: &[Join]) {
+    for (number, step) in steps.iter().enumerate() {
+        for &v in &step.variables {
+            variables[v].step = Some(number);
+            variables[v].role = step.role;
+        }
+    }
+    for (number, variable) in variables.iter_mut().enumerate() {
+        variable.joins = (0..joins.len())
+            .filter(|&j| joins[j].variables >> number & 1 == 1)
+            .collect();
+        variable.windows = (0..windows.len())
+            .filter(|&w| windows[w].variables.contains(&number))
+            .collect();
+    }
+}
+
+fn read_key_part(json: &Json) -> Result<KeyPart, Fault> {
+    Ok(KeyPart {
+        float: json.get("float")?.bool()?,
+        nulls: json.get("nulls")?.bool()?,
+    })
+}
+
+fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> {
+    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
+    Ok(Stream {
+        name: json.get("name")?.text()?.into(),
+        attributes: json.get("attributes")?.each(|item| item.text().map(str::to_owned))?,
+        kept: Vec::new(),
+        variables: Vec::new(),
+        key: json.get("key")?.optional(key)?,
+    })
+}
+
+fn read_attribute(json: &Json, streams: usize) -> Result<Attribute, Fault> {
+    match Expr::read(json, streams)? {
+        Expr::Attribute(attribute) => Ok(attribute),
+        _ => fault("expected an attribute"),
+    }
+}
+
+fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fault> {
+    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
+    Ok(Variable {
+        name: json.get("name")?.text()?.into(),
+        role: Role::One,
+        step: None,
+        filters: json.get("filters")?.each(|item| Expr::read(item, streams))?,
+        joins: Vec::new(),
+        windows: Vec::new(),
+        key: json.get("key")?.optional(key)?,
+        probes: Vec::new(),
+        kept: FOREVER,
+    })
+}
+
+fn read_step(json: &Json) -> Result<Step, Fault> {
+    let role = match json.get("kind")?.text()? {
+        "one" | "all" => Role::One,
+        "any" => Role::Any,
+        "maybe" => Role::Maybe,
+        "many" => Role::Many,
+        "absent" => Role::Absent,
+        other => return fault(format!("unknown step '{other}'")),
+    };
+    let variables = json.get("variables")?.each(Json::index)?;
+    if variables.is_empty() {
+        return fault("a step without a variable");
+    }
+    Ok(Step {
+        role,
+        variables,
+        least: json.get("least")?.index()?,
+        most: json.get("most")?.optional(Json::index)?.unwrap_or(usize::MAX),
+    })
+}
+
+fn read_span(json: &Json) -> Result<Span, Fault> {
+    Ok(Span {
+        variables: json.get("variables")?.each(Json::index)?,
+        width: json.get("width")?.int()?,
+    })
+}
+
+fn read_moving(json: &Json) -> Result<(Kind, i64), Fault> {
+    let kind = match json.get("kind")?.text()? {
+        "sliding" => Kind::Sliding,
+        "batch" => Kind::Batch,
+        "session" => Kind::Session,
+        "length" => Kind::Length,
+        other => return fault(format!("unknown window '{other}'")),
+    };
+    let size = json.get("size")?.int()?;
+    if size < 1 {
+        return fault("a window's size is at least 1");
+    }
+    Ok((kind, size))
+}
+
+fn read_join(json: &Json, streams: usize) -> Result<Join, Fault> {
+    let condition = Expr::read(json, streams)?;
+    let variables = condition.variables();
+    Ok(Join { condition, variables })
+}
+
+fn read_output(json: &Json, streams: usize) -> Result<Output, Fault> {
+    Ok(Output {
+        expression: Expr::read(json.get("expression")?, streams)?,
+        condition: json.get("condition")?.optional(|item| Expr::read(item, streams))?,
+        float: json.get("float")?.bool()?,
+    })
+}
+
+fn read_aggregate(json: &Json, streams: usize) -> Result<Aggregate, Fault> {
+    use AggregateFunction as A;
+    let function = match json.get("function")?.text()? {
+        "COUNT" => A::Count,
+        "SUM" => A::Sum,
+        "AVG" => A::Avg,
+        "MIN" => A::Min,
+        "MAX" => A::Max,
+        "STDDEV" => A::Stddev,
+        "FIRST" => A::First,
+        "LAST" => A::Last,
+        other => return fault(format!("unknown aggregate '{other}'")),
+    };
+    Ok(Aggregate {
+        function,
+        variable: json.get("variable")?.index()?,
+        argument: json.get("argument")?.optional(|item| Expr::read(item, streams))?,
+    })
+}
+
+fn read_policy(text: &str) -> Result<Policy, Fault> {
+    Ok(match text {
+        "ANY" => Policy::Any,
+        "NEXT" => Policy::Next,
+        "STRICT" => Policy::Strict,
+        _ => return fault(format!("unknown policy '{text}'")),
+    })
+}
+
+fn read_after(text: &str) -> Result<After, Fault> {
+    Ok(match text {
+        "KEEP" => After::Keep,
+        "CONSUME" => After::Consume,
+        "SKIP PAST LAST" => After::SkipPastLast,
+        "SKIP TO NEXT" => After::SkipToNext,
+        _ => return fault(format!("unknown AFTER MATCH '{text}'")),
+    })
+}

@@ -1,0 +1,195 @@
+//! The values of attributes and expressions, and how they compare (rule E6).
+//!
+//! Timestamps and durations are integers of microseconds here: the checker has seen to it that they are not mixed.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A value that is kept.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// No value.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// An integer, a timestamp or a duration.
+    Int(i64),
+    /// A finite float.
+    Float(f64),
+    /// Text.
+    Str(Arc<str>),
+    /// Bytes, and array<uint8>.
+    Bytes(Arc<[u8]>),
+    /// array<float>.
+    Floats(Arc<[f64]>),
+}
+
+/// A value that is looked at: text and arrays are borrowed where they can be.
+#[derive(Clone, Debug)]
+pub enum Val<'a> {
+    /// No value.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// An integer, a timestamp or a duration.
+    Int(i64),
+    /// A finite float.
+    Float(f64),
+    /// Text.
+    Str(Cow<'a, str>),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// Floats.
+    Floats(&'a [f64]),
+}
+
+impl Value {
+    /// Looks at it.
+    #[inline]
+    pub fn view(&self) -> Val<'_> {
+        match self {
+            Value::Null => Val::Null,
+            Value::Bool(x) => Val::Bool(*x),
+            Value::Int(x) => Val::Int(*x),
+            Value::Float(x) => Val::Float(*x),
+            Value::Str(x) => Val::Str(Cow::Borrowed(x)),
+            Value::Bytes(x) => Val::Bytes(x),
+            Value::Floats(x) => Val::Floats(x),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// An integer as a float; anything else as it is.
+    pub fn into_float(self) -> Value {
+        match self {
+            Value::Int(x) => Value::Float(x as f64),
+            other => other,
+        }
+    }
+}
+
+impl Val<'_> {
+    /// Keeps it.
+    pub fn into_value(self) -> Value {
+        match self {
+            Val::Null => Value::Null,
+            Val::Bool(x) => Value::Bool(x),
+            Val::Int(x) => Value::Int(x),
+            Val::Float(x) => Value::Float(x),
+            Val::Str(x) => Value::Str(x.into()),
+            Val::Bytes(x) => Value::Bytes(x.into()),
+            Val::Floats(x) => Value::Floats(x.into()),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Val::Null)
+    }
+
+    /// The truth value; None is unknown.
+    #[inline]
+    pub fn truth(&self) -> Option<bool> {
+        match self {
+            Val::Bool(x) => Some(*x),
+            _ => None,
+        }
+    }
+
+    /// A number as a float.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Val::Int(x) => Some(*x as f64),
+            Val::Float(x) => Some(*x),
+            _ => None,
+        }
+    }
+}
+
+/// How two values compare; None if one is null, or they are of different kinds. Int and float compare as floats.
+#[inline]
+pub fn compare(one: &Val<'_>, other: &Val<'_>) -> Option<Ordering> {
+    match (one, other) {
+        (Val::Int(a), Val::Int(b)) => Some(a.cmp(b)),
+        (Val::Float(a), Val::Float(b)) => a.partial_cmp(b),
+        (Val::Int(a), Val::Float(b)) => (*a as f64).partial_cmp(b),
+        (Val::Float(a), Val::Int(b)) => a.partial_cmp(&(*b as f64)),
+        (Val::Str(a), Val::Str(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (Val::Bool(a), Val::Bool(b)) => Some(a.cmp(b)),
+        (Val::Bytes(a), Val::Bytes(b)) => Some(a.cmp(b)),
+        (Val::Floats(a), Val::Floats(b)) => a.partial_cmp(b),
+        _ => None,
+    }
+}
+
+/// A value as a key of partitions and groups: null equals null, and -0.0 equals 0.0.
+#[derive(Clone, Debug)]
+pub struct Key(pub Value);
+
+impl Key {
+    fn rank(&self) -> u8 {
+        match self.0 {
+            Value::Null => 0,
+            Value::Bool(_) => 1,
+            Value::Int(_) => 2,
+            Value::Float(_) => 3,
+            Value::Str(_) => 4,
+            Value::Bytes(_) => 5,
+            Value::Floats(_) => 6,
+        }
+    }
+}
+
+impl Ord for Key {
+    /// The order of group values: null first (rule O2).
+    fn cmp(&self, other: &Self) -> Ordering {
+        let float = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
+        match (&self.0, &other.0) {
+            (Value::Float(a), Value::Float(b)) => float(*a, *b),
+            (Value::Floats(a), Value::Floats(b)) => {
+                let unequal = a.iter().zip(b.iter()).map(|(x, y)| float(*x, *y)).find(|o| o.is_ne());
+                unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
+            }
+            (Value::Int(a), Value::Int(b)) => a.cmp(b),
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (Value::Str(a), Value::Str(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.rank().hash(state);
+        match &self.0 {
+            Value::Null => {}
+            Value::Bool(x) => x.hash(state),
+            Value::Int(x) => x.hash(state),
+            Value::Float(x) => (x + 0.0).to_bits().hash(state),
+            Value::Str(x) => x.hash(state),
+            Value::Bytes(x) => x.hash(state),
+            Value::Floats(x) => x.iter().for_each(|x| (x + 0.0).to_bits().hash(state)),
+        }
+    }
+}
