@@ -35,8 +35,9 @@ class Output:
 class Checked:
     """A query that was found right, with what its names mean.
 
-    In `query` every variable has a range. `attributes` has, for each variable, the attributes that the query reads, by
-    the name it uses. `event_variables` are in the order of FROM, else of first mention, which is that of the output.
+    In `query` every variable has a range, every selected value a name, and attributes have the names that their streams
+    declare, unless these differ. `attributes` has, for each variable, those that the query reads, by the name in it.
+    `event_variables` are in the order of FROM, else of first mention, which is that of the output.
     """
 
     query: Query
@@ -115,14 +116,35 @@ class _Checker:
 
     def checked(self) -> Checked:
         ranges = tuple(syntax.Range(v, self.streams[v]) for v in self.event_variables)
-        complete = replace(self.query, ranges=ranges)
-        return Checked(
-            complete,
-            self.event_variables,
-            dict(self.attributes),
-            tuple(self.outputs),
-            partition(complete, self._names()),
+        query = replace(self.query, ranges=ranges)
+        attributes = {(v, _declared_name(name, r)): r for (v, name), r in self.attributes.items()}
+
+        def declared(a: syntax.Attribute) -> syntax.Attribute:
+            return replace(a, name=_declared_name(a.name, self.attributes[a.variable, a.name]))
+
+        def renamed(e: Expression) -> Expression:
+            return syntax.rebuilt(e, declared)
+
+        complete = replace(
+            query,
+            select=tuple(
+                replace(s, expression=renamed(s.expression), name=o.name)
+                for s, o in zip(query.select, self.outputs, strict=True)
+            ),
+            filters=tuple(map(renamed, query.filters)),
+            joins=tuple(map(renamed, query.joins)),
+            group_by=tuple(map(declared, query.group_by)),
+            having=None if query.having is None else renamed(query.having),
         )
+        outputs = tuple(
+            replace(
+                o,
+                expression=renamed(o.expression),
+                condition=None if o.condition is None else renamed(o.condition),
+            )
+            for o in self.outputs
+        )
+        return Checked(complete, self.event_variables, attributes, outputs, partition(complete, attributes))
 
     # names
 
@@ -146,23 +168,19 @@ class _Checker:
                     self.streams[variable] = ()
         self.event_variables = tuple(mentioned) if query.ranges else tuple(dict.fromkeys(self._mentions()))
 
-    def _mentions(self) -> Iterator[str]:
-        """Event variables in the order of first mention in the text of the clauses."""
-        query = self.query
-        for selected in query.select:
-            yield from _event_names(selected.expression)
-        for condition in (*query.filters, *query.joins):
-            yield from _event_names(condition)
-        for step in query.seq:
-            yield from step_variables(step)
-        for window in query.windows:
-            yield from window.variables if isinstance(window, syntax.SpanWindow) else (window.variable,)
-        for attribute in query.group_by:
-            yield attribute.variable
-        if query.having is not None:
-            yield from _event_names(query.having)
-        for align in query.align:
-            yield from align.variables
+    def _mentions(self) -> list[str]:
+        """Event variables in the order of their mention in the text; of a tree without one, clause by clause."""
+        found: list[tuple[str, Span | None]] = []
+        for e in self._expressions():
+            if isinstance(e, syntax.Attribute):
+                found.append((e.variable, e.span))
+            elif isinstance(e, syntax.Aggregate) and isinstance(e.argument, syntax.Variable):
+                found.append((e.argument.name, e.argument.span))
+        for item in (*self.query.seq, *self.query.windows, *self.query.align):
+            found += [(variable, item.span) for variable in _variables_of(item)]
+        if all(span is not None for _, span in found):
+            found.sort(key=lambda mention: (mention[1].line, mention[1].column) if mention[1] else (0, 0))
+        return [variable for variable, _ in found]
 
     def _expressions(self) -> Iterator[Expression]:
         query = self.query
@@ -215,9 +233,6 @@ class _Checker:
             )
         for variable in self.event_variables:
             self.streams[variable] = (default,) if default is not None else ()
-
-    def _names(self) -> Mapping[tuple[str, str], Resolved]:
-        return self.attributes
 
     def _attribute_type(self, attribute: syntax.Attribute) -> ValueType:
         found = self._resolve(attribute)
@@ -562,13 +577,10 @@ class _Checker:
             )
 
 
-def _event_names(expression: Expression) -> Iterator[str]:
-    """The event variables of an expression: those with an attribute, and those that are counted."""
-    for e in walk(expression):
-        if isinstance(e, syntax.Attribute):
-            yield e.variable
-        elif isinstance(e, syntax.Aggregate) and isinstance(e.argument, syntax.Variable):
-            yield e.argument.name
+def _declared_name(name: str, resolved: Resolved) -> str:
+    """The name that all streams declare for what the query calls `name`; that itself, if they differ."""
+    names = set(resolved.names.values())
+    return names.pop() if len(names) == 1 else name
 
 
 def _outside(expressions: Iterable[Expression]) -> Iterator[syntax.Attribute]:

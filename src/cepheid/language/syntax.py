@@ -5,10 +5,10 @@ What each part means is in docs/semantics.md; here is only its shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cepheid.language.errors import Span
 
@@ -375,6 +375,20 @@ def walk(expression: Expression) -> Iterator[Expression]:
         found = stack.pop()
         yield found
         stack.extend(reversed(list(children(found))))
+
+
+def rebuilt(expression: Expression, change: Callable[[Attribute], Attribute]) -> Expression:
+    """The expression with each attribute changed."""
+    if isinstance(expression, Attribute):
+        return change(expression)
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return rebuilt(value, change) if isinstance(value, Expression) else value
+
+    parts = {part.name: inside(getattr(expression, part.name)) for part in fields(expression) if part.name != "span"}
+    return replace(expression, **parts)
 
 
 def variables(expression: Expression) -> tuple[str, ...]:
