@@ -10,7 +10,7 @@ import pytest
 from cepheid.app import examine
 from cepheid.app.application import Application
 from cepheid.model.time import format_duration
-from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
+from cepheid.plan import placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.problems import Problem
 from tests.golden_files import GOLDEN, assert_golden
@@ -69,6 +69,16 @@ def show_validity(graph: Graph) -> str:
     return "\n".join(lines)
 
 
+def show_stages(graph: Graph) -> str:
+    found = stages.stages(typing.derive(graph).queries, priority.prioritise(graph))
+    lines = []
+    for stage in found.values():
+        inputs = [f"{found[i].kind} {found[i].label}" if i in found else i for i in stage.inputs]
+        queries = ", ".join(stage.queries)
+        lines.append(f"{graph.levels[stage.rank]} [{queries}] {stage.kind} {stage.label} <- {'; '.join(inputs)}")
+    return "\n".join(lines)
+
+
 def show_placement(graph: Graph) -> str:
     return "\n".join(f"{name}: {p.engine}, {p.reason}" for name, p in placement.place(graph).items())
 
@@ -81,6 +91,7 @@ RULES: dict[str, Callable[[Graph], str]] = {
     "priority": show_priority,
     "validity": show_validity,
     "placement": show_placement,
+    "stages": show_stages,
 }
 CASES = sorted((GOLDEN / "rules").glob("*/*.yaml"))
 

@@ -12,6 +12,7 @@ from cepheid.model.time import format_duration
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
+from cepheid.plan.stages import Stage
 
 Described: TypeAlias = dict[str, Any]
 
@@ -28,6 +29,7 @@ def describe(plan: Plan, name: str, only: str | None = None) -> Described:
             **_logical(plan.graph, plan.schemas, optimised_names),
             "shared": {k: list(v) for k, v in plan.shared.items() if only is None or k in optimised_names},
             "pruned": [n for n in plan.pruned if only is None],
+            "stages": [_stage(plan, s) for s in plan.stages.values() if optimised_names.intersection(s.queries)],
         },
         "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
         + [_physical_consumer(plan, n) for n in plan.graph.consumers if n in optimised_names],
@@ -87,6 +89,18 @@ def _operator(operator: Operator, schemas: Mapping[str, Schema]) -> Described:
 
 def _query(query: Query) -> Described:
     return {"name": query.name, "inputs": list(query.inputs), "level": query.level, "text": query.text}
+
+
+def _stage(plan: Plan, stage: Stage) -> Described:
+    """An operator of queries; its inputs are streams, or the labels of other operators."""
+    labels = {meaning: f"{s.kind} {s.label}" for meaning, s in plan.stages.items()}
+    return {
+        "kind": stage.kind,
+        "does": stage.label,
+        "inputs": [labels.get(given, given) for given in stage.inputs],
+        "level": plan.graph.levels[stage.rank],
+        "queries": list(stage.queries),
+    }
 
 
 def _physical(plan: Plan, name: str) -> Described:
@@ -185,6 +199,12 @@ def _optimised_text(described: Described) -> Iterator[str]:
         yield f"  prune   {name} is not run: no consumer or query needs it"
     if not optimised["shared"] and not optimised["pruned"]:
         yield "  nothing: no operator is equal to another, and all are needed"
+    if optimised["stages"]:
+        yield ""
+        yield "Operators of the queries: each once, however many queries need it"
+        rows = [["kind", "level", "for", "does"]]
+        rows += [[s["kind"], s["level"], ", ".join(s["queries"]), s["does"]] for s in optimised["stages"]]
+        yield from _aligned(rows)
 
 
 _COLUMNS: Final = (

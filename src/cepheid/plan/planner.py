@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from cepheid.language.checker import Checked
 from cepheid.model.collector import collector_paused
-from cepheid.plan import placement, priority, pruning, sharing, typing, validity, wellformed
+from cepheid.plan import placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import Schema
 from cepheid.plan.placement import Placement
 from cepheid.plan.problems import Problem
+from cepheid.plan.stages import Stage
 from cepheid.plan.validity import Temporal
 
 
@@ -20,7 +21,8 @@ class Plan:
     """What every engine needs to know, by name.
 
     `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
-    besides its own; `pruned` are not run. `readers` are the engines that read a stream.
+    besides its own; `pruned` are not run. `readers` are the engines that read a stream; `stages` the operators of the
+    queries, by their meaning.
     """
 
     logical: Graph
@@ -33,6 +35,7 @@ class Plan:
     temporal: Mapping[str, Temporal]
     placement: Mapping[str, Placement]
     readers: Mapping[str, tuple[str, ...]]
+    stages: Mapping[str, Stage]
 
     def level(self, name: str) -> str:
         return self.graph.levels[self.ranks[name]]
@@ -55,6 +58,7 @@ def _plan(graph: Graph) -> Plan:
     pruned_graph, pruned = pruning.prune(graph)
     optimised, shared = sharing.share(pruned_graph)
     placed = placement.place(optimised)
+    ranks = priority.prioritise(optimised)
     return Plan(
         logical=graph,
         graph=optimised,
@@ -62,8 +66,9 @@ def _plan(graph: Graph) -> Plan:
         queries=typed.queries,
         shared=shared,
         pruned=pruned,
-        ranks=priority.prioritise(optimised),
+        ranks=ranks,
         temporal=validity.propagate(optimised),
         placement=placed,
         readers=placement.readers(optimised, placed),
+        stages=stages.stages(typed.queries, ranks),
     )

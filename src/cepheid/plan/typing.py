@@ -74,6 +74,8 @@ def _query(graph: Graph, query: Query, streams: Mapping[str, Stream], problems: 
     unreadable = graph.broken.union(set(graph.producers()) - set(streams))
     if query.tree is None or any(given in unreadable for given in query.inputs):
         return None
+    if not query.inputs and graph.broken:
+        return None  # its stream may be among those
     catalogue = Catalogue(streams, graph.default_stream, graph.prefixes, graph.properties)
     ends = query.tree.within is not None and query.tree.within.high is not None
     checked, diagnostics = check(query.tree, catalogue, live=query.limit is None and not ends)
