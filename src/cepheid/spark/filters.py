@@ -1,0 +1,111 @@
+"""The part of a query's filters that Catalyst can judge: rows that no variable can be bound to are dropped early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import and_, or_
+from typing import Final, TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from cepheid.language import syntax
+from cepheid.language.checker import Checked
+from cepheid.language.syntax import Expression, Kind
+
+#: The column of an attribute of a variable.
+ColumnOf: TypeAlias = Callable[[syntax.Attribute], Column]
+
+_COMPARE: Final[dict[str, Callable[[Column, Column], Column]]] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def qualifies(checked: Checked, stream: Column, column_of: ColumnOf) -> Column:
+    """Whether a row may be an event of some variable. The matcher judges again, so this may let too much through.
+
+    Under STRICT every event of the query's streams counts as a neighbour, so only the streams are judged (rule S10).
+    """
+    choices = []
+    for given in checked.query.ranges:
+        conditions = [stream.isin(list(given.streams))]
+        if checked.query.match != "STRICT":
+            for condition in _conjuncts(checked.query.filters):
+                if syntax.variables(condition) == (given.variable,):
+                    translated = _translate(condition, column_of)
+                    conditions += [] if translated is None else [translated]
+        choices.append(reduce(and_, conditions))
+    return reduce(or_, choices)
+
+
+def in_time(within: syntax.Within | None, now: int, time: Column) -> Column:
+    """Whether a time in microseconds lies in WITHIN: events outside do not exist for the query (rule Q5)."""
+    condition = sf.lit(True)
+    if within is None:
+        return condition
+    if within.low is not None:
+        low = within.low.microseconds + (now if within.low.now else 0)
+        condition = condition & (time >= low if within.low_included else time > low)
+    if within.high is not None:
+        high = within.high.microseconds + (now if within.high.now else 0)
+        condition = condition & (time <= high if within.high_included else time < high)
+    return condition
+
+
+def _conjuncts(filters: Iterable[Expression]) -> Iterable[Expression]:
+    for condition in filters:
+        yield from (
+            condition.operands if isinstance(condition, syntax.Logical) and condition.word == "AND" else (condition,)
+        )
+
+
+def _translate(e: Expression, column_of: ColumnOf) -> Column | None:
+    """The condition for Catalyst, with the same three values; None for what it might judge otherwise (arithmetic)."""
+    match e:
+        case syntax.Compare(sign, left, right):
+            sides = _value(left, column_of), _value(right, column_of)
+            return None if sides[0] is None or sides[1] is None else _COMPARE[sign](sides[0], sides[1])
+        case syntax.IsNull(operand, negated):
+            value = _value(operand, column_of)
+            return None if value is None else value.isNotNull() if negated else value.isNull()
+        case syntax.Between(operand, low, high, negated):
+            value, bottom, top = (_value(part, column_of) for part in (operand, low, high))
+            if value is None or bottom is None or top is None:
+                return None
+            return ~value.between(bottom, top) if negated else value.between(bottom, top)
+        case syntax.In(operand, items, negated):
+            value = _value(operand, column_of)
+            equal: list[Column] = []
+            for choice in (_value(item, column_of) for item in items):
+                if value is None or choice is None:
+                    return None
+                equal.append(value == choice)
+            found = reduce(or_, equal)
+            return ~found if negated else found
+        case syntax.Not(operand):
+            inner = _translate(operand, column_of)
+            return None if inner is None else ~inner
+        case syntax.Logical(word, operands):
+            inners = [_translate(operand, column_of) for operand in operands]
+            if any(inner is None for inner in inners):
+                return None
+            return reduce(and_ if word == "AND" else or_, [inner for inner in inners if inner is not None])
+        case syntax.Attribute():
+            return _value(e, column_of)
+        case _:
+            return None
+
+
+def _value(e: Expression, column_of: ColumnOf) -> Column | None:
+    if isinstance(e, syntax.Attribute):
+        return column_of(e)
+    # NULL has no type of its own in Catalyst, and a NAME is the knowledge base's.
+    if isinstance(e, syntax.Constant) and e.kind not in (Kind.NULL, Kind.NAME):
+        return sf.lit(e.value)
+    return None

@@ -1,0 +1,127 @@
+"""A query over events that are at hand, run on Spark: for `match --engine spark`, and to compare engines."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import types as st
+
+from cepheid.language.checker import Checked
+from cepheid.language.functions import ValueType
+from cepheid.model.events import Event, OrderKey
+from cepheid.model.matches import Bound, EventRef, Match, Window
+from cepheid.model.time import EPOCH
+from cepheid.model.types import Value
+from cepheid.spark.matching import UnsuitableColumns, match
+
+_TYPES: Final = {
+    ValueType.NULL: st.StringType(),
+    ValueType.BOOL: st.BooleanType(),
+    ValueType.INT: st.LongType(),
+    ValueType.FLOAT: st.DoubleType(),
+    ValueType.STRING: st.StringType(),
+    ValueType.TIMESTAMP: st.TimestampType(),
+    ValueType.BYTES: st.BinaryType(),
+    ValueType.UINT8_ARRAY: st.BinaryType(),
+    ValueType.FLOAT_ARRAY: st.ArrayType(st.DoubleType()),
+}
+
+
+def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event], now: int) -> list[Match]:
+    """The matches of a query among events, found by Spark, in the order of rule O2."""
+    types = _column_types(checked)
+    events = [event for event in events if event.stream in checked.streams]
+    # A column has one type: where streams have ids of both kinds, all are text, and told apart again by their event.
+    has_text = any(isinstance(e.id, str) for e in events)
+    known = {(e.stream, str(e.id) if has_text else e.id): e for e in events}
+    schema = st.StructType([st.StructField("stream", st.StringType())])
+    schema.add("id", st.StringType() if has_text else st.LongType()).add("time", st.LongType())
+    for name, kind in types.items():
+        schema.add(name, _TYPES[kind])
+    readers = {name: {s for (_, n), r in checked.attributes.items() if n == name for s in r.names} for name in types}
+    rows = [(stream, event_id, e.time, *_cells(e, types, readers)) for (stream, event_id), e in known.items()]
+    frame = spark.createDataFrame(rows, schema)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what they say is said where the query is checked
+        found = frame.transform(match(checked.query, stream="stream", now=now)).collect()
+    by_name = {f"{stream}/{event_id}": e for (stream, event_id), e in known.items()}
+    matches = [_match(row, checked, by_name) for row in found]
+    order = {(e.stream, e.id): e.order for e in events}
+    return sorted(matches, key=lambda m: _order(m, checked, order))
+
+
+def _column_types(checked: Checked) -> dict[str, ValueType]:
+    types: dict[str, ValueType] = {}
+    for (_, name), resolved in checked.attributes.items():
+        if name not in ("id", "time") and types.setdefault(name, resolved.type) is not resolved.type:
+            raise UnsuitableColumns(f"attribute '{name}' has two types in this query, and a DataFrame has one")
+    return types
+
+
+def _cells(event: Event, types: Mapping[str, ValueType], readers: Mapping[str, set[str]]) -> list[Any]:
+    cells: list[Any] = []
+    for name, kind in types.items():
+        # An attribute that is read of other streams only may have another type here.
+        value: Any = event.attributes.get(name) if event.stream in readers[name] else None
+        if kind is ValueType.TIMESTAMP and value is not None:
+            value = EPOCH + timedelta(microseconds=value)
+        elif kind is ValueType.FLOAT and value is not None:
+            value = float(value)
+        cells.append(list(value) if isinstance(value, tuple) else value)
+    return cells
+
+
+def _match(row: Row, checked: Checked, by_name: Mapping[str, Event]) -> Match:
+    streams = {r.variable: r.streams for r in checked.query.ranges}
+    events = row["events"].asDict() if "events" in row else {}
+    window = Window(_micros(row["window"]["start"]), _micros(row["window"]["end"])) if "window" in row else None
+    group = {k: _plain(v) for k, v in row["group"].asDict().items()} if "group" in row else None
+
+    def reference(variable: str, ref: Any) -> EventRef:
+        event = by_name[f"{streams[variable][0]}/{ref}" if len(streams[variable]) == 1 else ref]
+        return event.stream, event.id
+
+    def bound(variable: str, refs: Any) -> Bound:
+        if refs is None:
+            return None
+        return [reference(variable, r) for r in refs] if isinstance(refs, list) else reference(variable, refs)
+
+    return Match(
+        row["id"],
+        _micros(row["time"]),
+        {variable: bound(variable, refs) for variable, refs in events.items()},
+        {name: _plain(value) for name, value in row["select"].asDict().items()},
+        window,
+        {} if window is not None and group is None else group,
+    )
+
+
+def _plain(value: Any) -> Value:
+    if isinstance(value, datetime):
+        return _micros(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    result: Value = tuple(value) if isinstance(value, list) else value
+    return result
+
+
+def _micros(moment: datetime) -> int:
+    # collect() gives times in this machine's zone, without saying so.
+    return (moment.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def _order(found: Match, checked: Checked, order: Mapping[EventRef, OrderKey]) -> tuple[Any, ...]:
+    """Rule O2: by time, then by the bound events in the order of FROM; windows by their group, null first."""
+    if found.window is not None:
+        return found.time, tuple((v is not None, v) for v in (found.group or {}).values())
+    return found.time, tuple(_place(found.events.get(r.variable), order) for r in checked.query.ranges)
+
+
+def _place(bound: Bound, order: Mapping[EventRef, OrderKey]) -> tuple[OrderKey, ...]:
+    if bound is None:
+        return ()
+    return tuple(order[ref] for ref in (bound if isinstance(bound, list) else [bound]))
