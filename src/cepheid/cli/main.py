@@ -15,6 +15,7 @@ from cepheid.language.errors import Rejected
 COMMANDS: Final = {
     "demo": "The campus, end to end; ends by itself with a summary.",
     "check": "Say everything that is wrong with an application.",
+    "match": "Print what a query finds in files of events.",
     "explain": "Show what the planner made of an application, and why.",
     "fmt": "Write queries in the one form.",
     "doctor": "Say what this machine can and cannot do, and how to mend it.",

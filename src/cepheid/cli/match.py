@@ -1,0 +1,174 @@
+"""`cepheid match QUERY --events FILE...`: what a query finds in files or on standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from cepheid.app import load
+from cepheid.cli.engines import ENGINES, find_matches
+from cepheid.language import syntax
+from cepheid.language.checker import Checked, check
+from cepheid.language.errors import Diagnostic, Rejected, Source
+from cepheid.language.output import MatchPrinter
+from cepheid.language.parser import examine
+from cepheid.language.scope import Catalogue
+from cepheid.model.events import Event
+from cepheid.model.inference import infer
+from cepheid.model.readers import EventFile, read_events, rereadable, without_duplicates
+from cepheid.model.records import DeadLetter
+from cepheid.model.streams import Stream
+from cepheid.model.time import TimeError, parse_instant
+
+#: So many dead letters are shown one by one.
+_SHOWN_LETTERS = 5
+
+
+class _ManyValues(click.Command):
+    """Lets an option have several values: `--events a b` is `--events a --events b`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        several = {name for p in self.params if isinstance(p, click.Option) and p.multiple for name in p.opts}
+        spread: list[str] = []
+        option: str | None = None
+        for argument in args:
+            if argument.startswith("-") and argument != "-":
+                option = argument if argument in several else None
+                spread.append(argument)
+            elif option is not None and spread[-1] != option:
+                spread += [option, argument]
+            else:
+                spread.append(argument)
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=_ManyValues)
+@click.argument("query", type=click.Path())
+@click.option(
+    "--events",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(),
+    help="Files of events (.jsonl, .csv, .parquet; .gz of the first two), or - for standard input.",
+)
+@click.option("--app", type=click.Path(), help="An application, for its streams and prefixes.")
+@click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
+@click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True)
+@click.option("--format", "form", type=click.Choice(["jsonl", "table"]), default="jsonl", show_default=True)
+def command(
+    query: str,
+    files: tuple[str, ...],
+    app: str | None,
+    now_text: str | None,
+    engine: str,
+    form: Literal["jsonl", "table"],
+) -> None:
+    """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
+    now = _now(now_text)
+    source = _read_query(query)
+    with rereadable(files) as sources:
+        tree, problems = examine(source)
+        if tree is None:
+            raise Rejected(problems)
+        catalogue = _catalogue(app, sources, tree)
+        checked = _check(tree, catalogue)
+        events = _read(sources, catalogue)
+    printer = MatchPrinter(checked)
+    matches = find_matches(engine, checked, events, now)
+    if form == "jsonl":
+        for match in matches:
+            click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
+    else:
+        _print_table([printer.as_row(match) for match in matches])
+
+
+def _catalogue(app: str | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
+    """The application's names; without one, what the input shows (rules E3 and Q1)."""
+    if app is not None:
+        graph = load(app).graph
+        return Catalogue(graph.streams, graph.default_stream, graph.prefixes, graph.properties)
+    streams = {stream.name: stream for stream in infer(sources)}
+    default = next(iter(streams)) if len(streams) == 1 else None
+    absent = {name for r in tree.ranges for name in r.streams} - set(streams)
+    return Catalogue({**streams, **{name: Stream(name, {}) for name in absent}}, default, empty=frozenset(absent))
+
+
+def _check(tree: syntax.Query, catalogue: Catalogue) -> Checked:
+    checked, problems = check(tree, catalogue)
+    if tree.path is not None:
+        raise Rejected(
+            [
+                Diagnostic(
+                    "error",
+                    "no-knowledge",
+                    "PATH needs knowledge, which match does not read yet",
+                    tree.spans.get("path"),
+                )
+            ]
+        )
+    if checked is None:
+        raise Rejected(problems)
+    for warning in problems:
+        click.echo(warning.render(sys.stderr.isatty()), err=True)
+    return checked
+
+
+def _read(sources: Sequence[EventFile], catalogue: Catalogue) -> list[Event]:
+    """The events in their order, without duplicates; what does not fit is told on standard error."""
+    letters: list[DeadLetter] = []
+    declared = [stream for name, stream in catalogue.streams.items() if name not in catalogue.empty]
+
+    def fitting() -> Iterator[Event]:
+        for found in read_events(sources, declared):
+            if isinstance(found, Event):
+                yield found
+            else:
+                letters.append(found)
+
+    events = sorted(without_duplicates(fitting()), key=attrgetter("order"))
+    for letter in letters[:_SHOWN_LETTERS]:
+        click.echo(f"{letter.source}:{letter.line}: dead letter: {letter.reason}", err=True)
+    if len(letters) > _SHOWN_LETTERS:
+        codes = Counter(letter.code for letter in letters)
+        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        click.echo(f"{len(letters)} dead letters in all: {counts}", err=True)
+    return events
+
+
+def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
+    if not rows:
+        click.echo("no matches")
+        return
+    names = list(rows[0])
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
+    for row in ({name: name for name in names}, *rows):
+        click.echo("  ".join(row[name].ljust(widths[name]) for name in names).rstrip())
+    click.echo(f"{len(rows)} match{'es' if len(rows) != 1 else ''}")
+
+
+def _now(text: str | None) -> int:
+    clock = time.time_ns() // 1000
+    if text is None:
+        return clock
+    try:
+        return parse_instant(text, now=clock)
+    except TimeError as error:
+        raise click.BadParameter(str(error), param_hint="--now") from None
+
+
+def _read_query(path: str) -> Source:
+    try:
+        return Source(path, Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text")]) from None

@@ -1,0 +1,196 @@
+"""`cepheid match` as a user calls it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_cli import cepheid
+
+READINGS = """\
+{"id": 1, "time": "2012-05-07T09:00:00Z", "sensorID": "D105VOL", "flowrate": 510.0}
+{"id": 2, "time": "2012-05-07T09:00:10Z", "sensorID": "D106VOL", "flowrate": 520}
+{"id": 4, "time": "2012-05-07T09:06:00Z", "sensorID": "D105VOL", "flowrate": 700}
+{"id": 3, "time": "2012-05-07T09:01:00Z", "sensorID": "D105VOL", "flowrate": 580.5}
+"""
+RISING = """\
+SELECT ?e1.sensorID, ?e2.flowrate - ?e1.flowrate AS rise
+FILTER (?e1.flowrate > 500)
+JOIN (?e2.sensorID = ?e1.sensorID)
+JOIN (?e2.flowrate - ?e1.flowrate > 50)
+SEQ (?e1, ?e2)
+WINDOW (?e1, ?e2, 5min)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "readings.jsonl").write_text(READINGS)
+    (tmp_path / "rising.chi").write_text(RISING)
+    return tmp_path
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("engine", ["native", "reference", pytest.param("spark", marks=pytest.mark.spark)])
+def test_jsonl(folder: Path, engine: str) -> None:
+    done = cepheid("match", "rising.chi", "--events", "readings.jsonl", "--engine", engine, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = lines(done.stdout)
+    ids = [match.pop("id") for match in found]
+    assert len(set(ids)) == 2
+    assert all(len(i) == 32 for i in ids)
+    assert found == [
+        {
+            "time": "2012-05-07T09:01:00.000000Z",
+            "events": {"e1": 1, "e2": 3},
+            "select": {"sensorID": "D105VOL", "rise": 70.5},
+        },
+        {
+            "time": "2012-05-07T09:06:00.000000Z",
+            "events": {"e1": 3, "e2": 4},
+            "select": {"sensorID": "D105VOL", "rise": 119.5},
+        },
+    ]
+
+
+def test_table(folder: Path) -> None:
+    done = cepheid("match", "rising.chi", "--events", "readings.jsonl", "--format", "table", cwd=folder)
+    assert done.stdout == (
+        "time                         sensorID  rise   ?e1  ?e2\n"
+        "2012-05-07T09:01:00.000000Z  D105VOL   70.5   1    3\n"
+        "2012-05-07T09:06:00.000000Z  D105VOL   119.5  3    4\n"
+        "2 matches\n"
+    )
+    (folder / "none.chi").write_text("SELECT ?e.id FILTER (?e.flowrate > 1000)")
+    assert (
+        cepheid("match", "none.chi", "--events", "readings.jsonl", "--format", "table", cwd=folder).stdout
+        == "no matches\n"
+    )
+
+
+def test_standard_input_and_several_files(folder: Path) -> None:
+    (folder / "more.csv").write_text("id,time,sensorID,flowrate\n5,2012-05-07T09:07:00Z,D105VOL,800\n")
+    code = [
+        sys.executable,
+        "-m",
+        "cepheid.cli.main",
+        "match",
+        "rising.chi",
+        "--events",
+        "-",
+        "more.csv",
+        "--format",
+        "table",
+    ]
+    done = subprocess.run(code, input=READINGS, capture_output=True, text=True, check=True, cwd=folder)
+    # Without names for the streams, files that name none are one stream.
+    assert done.stdout.endswith("3 matches\n")
+
+
+def test_what_does_not_fit_is_said_and_the_rest_goes_on(folder: Path) -> None:
+    with (folder / "readings.jsonl").open("a") as file:
+        file.write('rubbish\n{"id": 9, "sensorID": "x"}\n{"id": 8, "time": "2012-05-07T09:00:00Z", "flowrate": NaN}\n')
+    done = cepheid("match", "rising.chi", "--events", "readings.jsonl", cwd=folder)
+    assert done.returncode == 0
+    assert len(lines(done.stdout)) == 2
+    assert "readings.jsonl:5: dead letter: not JSON at column 1" in done.stderr
+    assert "readings.jsonl:6: dead letter: no 'time'" in done.stderr
+    assert "readings.jsonl:7: dead letter:" in done.stderr
+
+
+def test_an_application_gives_names(folder: Path) -> None:
+    (folder / "app.yaml").write_text(
+        "name: a\nprefixes: {hvc: 'http://example.org/hvac#'}\ndefault_stream: airflow\nstreams:\n"
+        "  airflow:\n    attributes: {sensorID: string, flowrate: float}\n    spellings: {flowrate: [airvolume]}\n"
+        "    semantics: {flowrate: 'hvc:airflow'}\n  other: {attributes: {x: float}}\narchive: {path: data}\n"
+    )
+    (folder / "events.jsonl").write_text(
+        '{"stream": "airflow", "id": 1, "time": 0, "airvolume": 501}\n{"stream": "other", "id": 1, "time": 0, "x": 1}\n'
+    )
+    (folder / "q.chi").write_text("SELECT ?e.hvc:airflow FILTER (?e.airvolume > 500)")
+    done = cepheid("match", "q.chi", "--events", "events.jsonl", "--app", "app.yaml", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    (match,) = lines(done.stdout)
+    assert match["select"] == {"airflow": 501.0}
+    assert match["time"] == "1970-01-01T00:00:00.000000Z"
+
+
+def test_faults_of_a_query(folder: Path) -> None:
+    (folder / "q.chi").write_text("SELECT ?e.sensorid\nFILTER (?e.flowrate > 'high')\n")
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "q.chi:1:8: error: 'readings' has no attribute 'sensorid'" in done.stderr
+    assert "hint: did you mean 'sensorID'?" in done.stderr
+    assert "q.chi:2:9: error: a float and a string can't be compared (>)" in done.stderr
+
+
+def test_state_without_a_bound_is_warned_of(folder: Path) -> None:
+    (folder / "q.chi").write_text("SELECT ?a.id SEQ (?a, ?b)")
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", cwd=folder)
+    assert done.returncode == 0
+    assert len(lines(done.stdout)) == 6
+    assert "warning: no WINDOW bounds ?b" in done.stderr
+
+
+def test_a_stream_that_no_file_has_is_empty(folder: Path) -> None:
+    (folder / "q.chi").write_text(
+        "SELECT ?a.id FROM (?a, readings), (?g, ghost) SEQ (?a, NOT ?g) WINDOW (?a, 1min) FILTER (?g.anything = 5)"
+    )
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert next(m["time"] for m in lines(done.stdout)) == "2012-05-07T09:01:00.000000Z", "the deadline"
+    assert len(lines(done.stdout)) == 4
+
+
+def test_several_streams_need_from(folder: Path) -> None:
+    (folder / "two.jsonl").write_text('{"stream": "a", "id": 1, "time": 0}\n{"stream": "b", "id": 1, "time": 0}\n')
+    (folder / "q.chi").write_text("SELECT ?e.id")
+    done = cepheid("match", "q.chi", "--events", "two.jsonl", cwd=folder)
+    assert done.returncode == 2
+    assert "there is no FROM, and more than one stream to choose from (rule Q1)" in done.stderr
+    (folder / "q.chi").write_text("SELECT ?e.id FROM (?e, a | b)")
+    done = cepheid("match", "q.chi", "--events", "two.jsonl", cwd=folder)
+    assert [m["events"]["e"] for m in lines(done.stdout)] == ["a/1", "b/1"]
+
+
+def test_mixed_types_name_both_lines(folder: Path) -> None:
+    (folder / "mixed.jsonl").write_text('{"id": 1, "time": 0, "x": 1}\n{"id": 2, "time": 0, "x": "one"}\n')
+    (folder / "q.chi").write_text("SELECT ?e.x")
+    done = cepheid("match", "q.chi", "--events", "mixed.jsonl", cwd=folder)
+    assert done.returncode == 2
+    assert "mixed.jsonl:2" in done.stderr
+    assert "mixed.jsonl:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_now(folder: Path) -> None:
+    (folder / "q.chi").write_text("SELECT ?e.id WITHIN [now - 1min, now]")
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", "--now", "2012-05-07T09:01:00", cwd=folder)
+    assert [m["events"]["e"] for m in lines(done.stdout)] == [1, 2, 3]
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", "--now", "yesterday", cwd=folder)
+    assert done.returncode == 2
+    assert "'yesterday' is not a time" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no.chi", "--events", "readings.jsonl"), "no.chi: No such file or directory"),
+        (("rising.chi", "--events", "no.jsonl"), "no.jsonl"),
+        (("rising.chi", "--events", "rising.chi"), "rising.chi"),
+        (("rising.chi",), "Missing option '--events'"),
+    ],
+)
+def test_files_that_can_not_be_read(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = cepheid("match", *arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
