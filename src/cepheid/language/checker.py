@@ -350,6 +350,8 @@ class _Checker:
     def _open_end(self, step: syntax.Step, *, first: bool) -> None:
         if not _is_open(step):
             return
+        if not first:
+            self._circular(step)
         variable = step_variables(step)[0]
         listing = [w for w in self.query.windows if isinstance(w, syntax.SpanWindow)]
         first_variables = step_variables(self.query.seq[0])
@@ -364,6 +366,18 @@ class _Checker:
                 step.span,
                 f"add WINDOW (?{first_variables[0]}, ..., ?{variable}, 5min)",
             )
+
+    def _circular(self, step: syntax.Step) -> None:
+        """A last step that may be missing, and a list, in one WINDOW: each would reach as far as the other."""
+        if not isinstance(step, syntax.Maybe):
+            return
+        many = {s.variable for s in self.query.seq if isinstance(s, syntax.Many)}
+        for window in self.query.windows:
+            if isinstance(window, syntax.SpanWindow) and step.variable in window.variables:
+                lists = _marked(v for v in window.variables if v in many)
+                if lists:
+                    message = f"how far ?{step.variable}? reaches depends on {lists}, which depends on it (rule S4)"
+                    self.report("circular", message, window.span, "give them WINDOWs of their own")
 
     def _is_always_bound(self, variable: str) -> bool:
         return self.roles.get(variable, "free") in ("one", "many", "all", "free")
