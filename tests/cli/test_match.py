@@ -194,3 +194,71 @@ def test_files_that_can_not_be_read(folder: Path, arguments: tuple[str, ...], me
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+APPLICATION = """\
+name: plant
+streams:
+  flow: {attributes: {room: string, x: float}, idle: 300ms}
+archive: {path: data}
+"""
+
+
+def line_of(id: int, seconds: float, x: float) -> str:
+    return json.dumps({"id": id, "time": int(seconds * 1e6), "room": "r", "x": x}) + "\n"
+
+
+def start_following(folder: Path, query: str, *arguments: str) -> subprocess.Popen[str]:
+    (folder / "app.yaml").write_text(APPLICATION)
+    (folder / "q.chi").write_text(query)
+    command = [sys.executable, "-m", "cepheid.cli.main", "match", "q.chi", "--app", "app.yaml", "--follow", "--events"]
+    return subprocess.Popen(
+        [*command, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+
+
+def test_follow_prints_a_match_as_soon_as_it_is_complete(tmp_path: Path) -> None:
+    """Standard input stays open: what is read here was printed while more could have come."""
+    query = "SELECT ?b.x - ?a.x AS rise SEQ (?a, ?b) JOIN (?a.room = ?b.room) WINDOW (?a, ?b, 10s)"
+    process = start_following(tmp_path, query, "-")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line_of(1, 1, 5) + "rubbish\n" + line_of(2, 2, 7))
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["select"] == {"rise": 2.0}
+    process.stdin.write(
+        line_of(3, 1.5, 9) + line_of(2, 3, 9) + line_of(4, 4, 8)
+    )  # late, a duplicate, and one that fits
+    out, err = process.communicate(timeout=60)
+    assert [m["events"] for m in lines(out)] == [{"a": 1, "b": 4}, {"a": 2, "b": 4}]
+    assert "-:2: dead letter: not JSON" in err
+    assert process.returncode == 0
+
+
+def test_follow_a_file_that_grows_and_a_deadline_on_an_idle_stream(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(line_of(1, 1, 5))
+    process = start_following(tmp_path, "SELECT ?a.x SEQ (?a, NOT ?b) WINDOW (?a, ?b, 1s)", "events.jsonl")
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["events"] == {"a": 1}, "nothing else came, and the clock went on"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_follow_refuses_state_without_a_bound(tmp_path: Path) -> None:
+    process = start_following(tmp_path, "SELECT ?a.x SEQ (?a, ?b)", "-")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "error: no WINDOW bounds ?b" in err
+
+
+def test_follow_needs_an_application(folder: Path) -> None:
+    done = cepheid("match", "rising.chi", "--events", "-", "--follow", cwd=folder)
+    assert done.returncode == 2
+    assert "--follow needs --app" in done.stderr

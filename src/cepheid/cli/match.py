@@ -15,6 +15,7 @@ import click
 
 from cepheid.app import load
 from cepheid.cli.engines import ENGINES, find_matches
+from cepheid.cli.follow import follow
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Diagnostic, Rejected, Source
@@ -23,6 +24,7 @@ from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.inference import infer
+from cepheid.model.matches import Match
 from cepheid.model.readers import EventFile, read_events, rereadable, without_duplicates
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
@@ -64,6 +66,12 @@ class _ManyValues(click.Command):
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
 @click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True)
 @click.option("--format", "form", type=click.Choice(["jsonl", "table"]), default="jsonl", show_default=True)
+@click.option(
+    "--follow",
+    "follows",
+    is_flag=True,
+    help="Go on reading JSON Lines as they come, and print a match as soon as it is complete; needs --app.",
+)
 def command(
     query: str,
     files: tuple[str, ...],
@@ -71,10 +79,14 @@ def command(
     now_text: str | None,
     engine: str,
     form: Literal["jsonl", "table"],
+    follows: bool,
 ) -> None:
     """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
     now = _now(now_text)
     source = _read_query(query)
+    if follows:
+        _follow(source, files, app, now)
+        return
     with rereadable(files) as sources:
         tree, problems = examine(source)
         if tree is None:
@@ -91,6 +103,27 @@ def command(
         _print_table([printer.as_row(match) for match in matches])
 
 
+def _follow(source: Source, files: Sequence[str], app: str | None, now: int) -> None:
+    if app is None:
+        raise click.UsageError("--follow needs --app: what has not come yet can't show its types")
+    tree, problems = examine(source)
+    if tree is None:
+        raise Rejected(problems)
+    catalogue = _catalogue(app, [], tree)
+    checked = _check(tree, catalogue, live=True)
+    printer = MatchPrinter(checked)
+
+    def show(match: Match) -> None:
+        click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
+        sys.stdout.flush()
+
+    follow(checked, list(catalogue.streams.values()), files, now, show, _show_letter)
+
+
+def _show_letter(letter: DeadLetter) -> None:
+    click.echo(f"{letter.source}:{letter.line}: dead letter: {letter.reason}", err=True)
+
+
 def _catalogue(app: str | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
     """The application's names; without one, what the input shows (rules E3 and Q1)."""
     if app is not None:
@@ -102,8 +135,8 @@ def _catalogue(app: str | None, sources: Sequence[EventFile], tree: syntax.Query
     return Catalogue({**streams, **{name: Stream(name, {}) for name in absent}}, default, empty=frozenset(absent))
 
 
-def _check(tree: syntax.Query, catalogue: Catalogue) -> Checked:
-    checked, problems = check(tree, catalogue)
+def _check(tree: syntax.Query, catalogue: Catalogue, *, live: bool = False) -> Checked:
+    checked, problems = check(tree, catalogue, live=live)
     if tree.path is not None:
         raise Rejected(
             [
@@ -136,7 +169,7 @@ def _read(sources: Sequence[EventFile], catalogue: Catalogue) -> list[Event]:
 
     events = sorted(without_duplicates(fitting()), key=attrgetter("order"))
     for letter in letters[:_SHOWN_LETTERS]:
-        click.echo(f"{letter.source}:{letter.line}: dead letter: {letter.reason}", err=True)
+        _show_letter(letter)
     if len(letters) > _SHOWN_LETTERS:
         codes = Counter(letter.code for letter in letters)
         counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
