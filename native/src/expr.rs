@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::event::{Event, Row};
 use crate::functions::{Function, finite};
-use crate::json::{Fault, Json, fault};
+use crate::json::{Fault, Json, Reading, fault};
 use crate::value::{Val, Value, compare};
 
 /// Where an attribute is in an event of one stream.

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::blake2::DIGEST;
+use crate::digest::DIGEST;
 use crate::event::{Event, Id};
 use crate::plan::Plan;
 use crate::value::{Key, Value};

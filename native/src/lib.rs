@@ -1,9 +1,9 @@
 //! The native core of Cepheid. Everything here is plain Rust; only `python` and `python_matcher` know Python.
 
 pub mod aggregate;
-pub mod blake2;
 pub mod bounds;
 pub mod build;
+pub mod digest;
 pub mod event;
 pub mod exact;
 pub mod expr;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::blake2::{Blake2b, DIGEST};
 use crate::bounds::{self, FOREVER};
+use crate::digest::{DIGEST, Hash};
 use crate::event::Event;
 use crate::expr::{Attribute, Expr, Sign, Slot};
-use crate::json::{Fault, Json, fault};
+use crate::json::{self, Fault, Json, Reading, fault};
 use crate::value::{Key, Value};
 
 /// Variables are bits of a mask.
@@ -227,7 +227,7 @@ pub enum After {
 #[derive(Debug)]
 pub struct Plan {
     /// The hash that has absorbed the query's normal form.
-    pub hash: Blake2b,
+    pub hash: Hash,
     /// A hash of the whole plan, to know a saved state by.
     pub check: [u8; DIGEST],
     /// The streams.
@@ -287,8 +287,8 @@ pub struct Plan {
 impl Plan {
     /// Reads a plan.
     pub fn read(text: &str) -> Result<Plan, Fault> {
-        let json = Json::parse(text)?;
-        let streams = json.get("streams")?.list()?;
+        let json = json::parse(text)?;
+        let streams = json.member("streams")?.list()?;
         let count = streams.len();
         let mut streams: Vec<Stream> = streams
             .iter()
@@ -297,21 +297,21 @@ impl Plan {
         if count > usize::from(u16::MAX) {
             return fault("too many streams");
         }
-        let mut variables = json.get("variables")?.each(|item| read_variable(item, count))?;
+        let mut variables = json.member("variables")?.each(|item| read_variable(item, count))?;
         if variables.len() > MAX_VARIABLES {
             return fault(format!("a query has at most {MAX_VARIABLES} variables"));
         }
-        for (number, item) in json.get("variables")?.list()?.iter().enumerate() {
-            for stream in item.get("streams")?.list()? {
+        for (number, item) in json.member("variables")?.list()?.iter().enumerate() {
+            for stream in item.member("streams")?.list()? {
                 match streams.get_mut(stream.index()?) {
                     Some(stream) => stream.variables.push(number),
                     None => return fault("a variable of an unknown stream"),
                 }
             }
         }
-        let steps = json.get("steps")?.each(read_step)?;
-        let windows = json.get("windows")?.each(read_span)?;
-        let joins = json.get("joins")?.each(|item| read_join(item, count))?;
+        let steps = json.member("steps")?.each(read_step)?;
+        let windows = json.member("windows")?.each(read_span)?;
+        let joins = json.member("joins")?.each(|item| read_join(item, count))?;
         let known = |number: &usize| *number < variables.len();
         if !steps.iter().all(|s| s.variables.iter().all(known))
             || !windows.iter().all(|w| w.variables.iter().all(known))
@@ -333,14 +333,14 @@ impl Plan {
             step.role = Role::One;
         }
         place_variables(&mut variables, &steps, &windows, &joins);
-        let mut hash = Blake2b::new(PERSON);
-        let normal_form = json.get("normal_form")?.text()?;
+        let mut hash = Hash::new(PERSON);
+        let normal_form = json.member("normal_form")?.text()?;
         hash.update(&(normal_form.len() as u32).to_le_bytes());
         hash.update(normal_form.as_bytes());
         let mut by_name: Vec<usize> = (0..variables.len()).collect();
         by_name.sort_by(|a, b| variables[*a].name.as_bytes().cmp(variables[*b].name.as_bytes()));
-        let within = json.get("within")?;
-        let mut whole = Blake2b::new(b"cepheid-plan-1");
+        let within = json.member("within")?;
+        let mut whole = Hash::new(b"cepheid-plan-1");
         whole.update(text.as_bytes());
         let mut plan = Plan {
             hash,
@@ -350,15 +350,15 @@ impl Plan {
             within: (within.at(0)?.int()?, within.at(1)?.int()?),
             steps,
             windows,
-            moving: json.get("moving")?.optional(read_moving)?,
-            group_by: json.get("group_by")?.each(|item| read_attribute(item, count))?,
-            having: json.get("having")?.optional(|item| Expr::read(item, count))?,
+            moving: json.member("moving")?.optional(read_moving)?,
+            group_by: json.member("group_by")?.each(|item| read_attribute(item, count))?,
+            having: json.member("having")?.optional(|item| Expr::read(item, count))?,
             joins,
-            policy: read_policy(json.get("match")?.text()?)?,
-            after: read_after(json.get("after")?.text()?)?,
-            keys: json.get("keys")?.each(read_key_part)?,
-            outputs: json.get("outputs")?.each(|item| read_output(item, count))?,
-            aggregates: json.get("aggregates")?.each(|item| read_aggregate(item, count))?,
+            policy: read_policy(json.member("match")?.text()?)?,
+            after: read_after(json.member("after")?.text()?)?,
+            keys: json.member("keys")?.each(read_key_part)?,
+            outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
+            aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, count))?,
             indexes: Vec::new(),
             places: Vec::new(),
             orders: Vec::new(),
@@ -623,19 +623,19 @@ fn place_variables(variables: &mut [Variable], steps: &[Step], windows: &[Span],
 
 fn read_key_part(json: &Json) -> Result<KeyPart, Fault> {
     Ok(KeyPart {
-        float: json.get("float")?.bool()?,
-        nulls: json.get("nulls")?.bool()?,
+        float: json.member("float")?.bool()?,
+        nulls: json.member("nulls")?.bool()?,
     })
 }
 
 fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> {
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Stream {
-        name: json.get("name")?.text()?.into(),
-        attributes: json.get("attributes")?.each(|item| item.text().map(str::to_owned))?,
+        name: json.member("name")?.text()?.into(),
+        attributes: json.member("attributes")?.each(|item| item.text().map(str::to_owned))?,
         kept: Vec::new(),
         variables: Vec::new(),
-        key: json.get("key")?.optional(key)?,
+        key: json.member("key")?.optional(key)?,
     })
 }
 
@@ -649,20 +649,20 @@ fn read_attribute(json: &Json, streams: usize) -> Result<Attribute, Fault> {
 fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fault> {
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Variable {
-        name: json.get("name")?.text()?.into(),
+        name: json.member("name")?.text()?.into(),
         role: Role::One,
         step: None,
-        filters: json.get("filters")?.each(|item| Expr::read(item, streams))?,
+        filters: json.member("filters")?.each(|item| Expr::read(item, streams))?,
         joins: Vec::new(),
         windows: Vec::new(),
-        key: json.get("key")?.optional(key)?,
+        key: json.member("key")?.optional(key)?,
         probes: Vec::new(),
         kept: FOREVER,
     })
 }
 
 fn read_step(json: &Json) -> Result<Step, Fault> {
-    let role = match json.get("kind")?.text()? {
+    let role = match json.member("kind")?.text()? {
         "one" | "all" => Role::One,
         "any" => Role::Any,
         "maybe" => Role::Maybe,
@@ -670,34 +670,34 @@ fn read_step(json: &Json) -> Result<Step, Fault> {
         "absent" => Role::Absent,
         other => return fault(format!("unknown step '{other}'")),
     };
-    let variables = json.get("variables")?.each(Json::index)?;
+    let variables = json.member("variables")?.each(Json::index)?;
     if variables.is_empty() {
         return fault("a step without a variable");
     }
     Ok(Step {
         role,
         variables,
-        least: json.get("least")?.index()?,
-        most: json.get("most")?.optional(Json::index)?.unwrap_or(usize::MAX),
+        least: json.member("least")?.index()?,
+        most: json.member("most")?.optional(Json::index)?.unwrap_or(usize::MAX),
     })
 }
 
 fn read_span(json: &Json) -> Result<Span, Fault> {
     Ok(Span {
-        variables: json.get("variables")?.each(Json::index)?,
-        width: json.get("width")?.int()?,
+        variables: json.member("variables")?.each(Json::index)?,
+        width: json.member("width")?.int()?,
     })
 }
 
 fn read_moving(json: &Json) -> Result<(Kind, i64), Fault> {
-    let kind = match json.get("kind")?.text()? {
+    let kind = match json.member("kind")?.text()? {
         "sliding" => Kind::Sliding,
         "batch" => Kind::Batch,
         "session" => Kind::Session,
         "length" => Kind::Length,
         other => return fault(format!("unknown window '{other}'")),
     };
-    let size = json.get("size")?.int()?;
+    let size = json.member("size")?.int()?;
     if size < 1 {
         return fault("a window's size is at least 1");
     }
@@ -712,15 +712,15 @@ fn read_join(json: &Json, streams: usize) -> Result<Join, Fault> {
 
 fn read_output(json: &Json, streams: usize) -> Result<Output, Fault> {
     Ok(Output {
-        expression: Expr::read(json.get("expression")?, streams)?,
-        condition: json.get("condition")?.optional(|item| Expr::read(item, streams))?,
-        float: json.get("float")?.bool()?,
+        expression: Expr::read(json.member("expression")?, streams)?,
+        condition: json.member("condition")?.optional(|item| Expr::read(item, streams))?,
+        float: json.member("float")?.bool()?,
     })
 }
 
 fn read_aggregate(json: &Json, streams: usize) -> Result<Aggregate, Fault> {
     use AggregateFunction as A;
-    let function = match json.get("function")?.text()? {
+    let function = match json.member("function")?.text()? {
         "COUNT" => A::Count,
         "SUM" => A::Sum,
         "AVG" => A::Avg,
@@ -733,8 +733,8 @@ fn read_aggregate(json: &Json, streams: usize) -> Result<Aggregate, Fault> {
     };
     Ok(Aggregate {
         function,
-        variable: json.get("variable")?.index()?,
-        argument: json.get("argument")?.optional(|item| Expr::read(item, streams))?,
+        variable: json.member("variable")?.index()?,
+        argument: json.member("argument")?.optional(|item| Expr::read(item, streams))?,
     })
 }
 

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::blake2::hex;
+use crate::digest::hex;
 use crate::event::{Event, Id, Row};
 use crate::found::{Bound as BoundTo, Match};
 use crate::matcher::{Budget, Matcher, Overflow};

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::blake2::DIGEST;
+use crate::digest::DIGEST;
 use crate::event::{Event, Id};
 use crate::json::{Fault, fault};
 use crate::matcher::{Counters, Engine, Matcher};
