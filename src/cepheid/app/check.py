@@ -27,6 +27,7 @@ def check(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> list
         *_default_stream(app, broken),
         *(problem for name, stream in app.streams.items() for problem in _stream(name, stream, prefixes)),
         *(problem for name, query in app.queries.items() for problem in _query(name, query)),
+        *(problem for name, stream in app.streams.items() for problem in _columns(name, stream) if app.archive),
     ]
 
 
@@ -62,6 +63,17 @@ def _stream(name: str, stream: StreamSection, prefixes: Mapping[str, str]) -> It
                     (*where, "spellings", attribute, i),
                 )
             taken[spelling] = f"a spelling of '{attribute}'"
+
+
+def _columns(name: str, stream: StreamSection) -> Iterator[Problem]:
+    """The archive's tables have a column an attribute; they are partitioned by `day`, and know no capitals."""
+    taken = {"day": "the archive's column of days", "id": "the event's id", "time": "the event's time"}
+    for attribute in stream.attributes:
+        folded = attribute.lower()
+        if folded in taken:
+            message = f"'{attribute}' can't be a column of the archive, which has {taken[folded]} already"
+            yield error("column-clash", message, ("streams", name, "attributes", attribute), at_key=True)
+        taken.setdefault(folded, f"'{attribute}'")
 
 
 def _known(attribute: str, stream: StreamSection, where: Path, *, at_key: bool = True) -> Iterator[Problem]:

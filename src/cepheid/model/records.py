@@ -67,6 +67,7 @@ CODES: Final[Mapping[str, str]] = {
     "wrong-type": "a value has another type than its attribute",
     "out-of-range": "a number or a time is too large or too small to hold",
     "not-finite": "a value is NaN or infinite",
+    "unreadable-file": "a file of CSV or Parquet can't be read; it counts as one record",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as st
@@ -16,19 +16,7 @@ from cepheid.model.events import Event, OrderKey
 from cepheid.model.matches import Bound, EventRef, Match, Window
 from cepheid.model.time import EPOCH
 from cepheid.model.types import Value
-from cepheid.spark.matching import UnsuitableColumns, match
-
-_TYPES: Final = {
-    ValueType.NULL: st.StringType(),
-    ValueType.BOOL: st.BooleanType(),
-    ValueType.INT: st.LongType(),
-    ValueType.FLOAT: st.DoubleType(),
-    ValueType.STRING: st.StringType(),
-    ValueType.TIMESTAMP: st.TimestampType(),
-    ValueType.BYTES: st.BinaryType(),
-    ValueType.UINT8_ARRAY: st.BinaryType(),
-    ValueType.FLOAT_ARRAY: st.ArrayType(st.DoubleType()),
-}
+from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, match
 
 
 def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event], now: int) -> list[Match]:
@@ -41,7 +29,7 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
     schema = st.StructType([st.StructField("stream", st.StringType())])
     schema.add("id", st.StringType() if has_text else st.LongType()).add("time", st.LongType())
     for name, kind in types.items():
-        schema.add(name, _TYPES[kind])
+        schema.add(name, SPARK_TYPES[kind])
     readers = {name: {s for (_, n), r in checked.attributes.items() if n == name for s in r.names} for name in types}
     rows = [(stream, event_id, e.time, *_cells(e, types, readers)) for (stream, event_id), e in known.items()]
     frame = spark.createDataFrame(rows, schema)

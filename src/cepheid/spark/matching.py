@@ -49,7 +49,10 @@ _TYPES: Final[dict[type[st.DataType], Type]] = {
     st.TimestampType: Type.TIMESTAMP,
     st.BinaryType: Type.BYTES,
 }
-_OUTPUT: Final[dict[ValueType, st.DataType]] = {
+#: How the values of queries are held by Spark; what knows no type of its own is text.
+SPARK_TYPES: Final[dict[ValueType, st.DataType]] = {
+    ValueType.NULL: st.StringType(),
+    ValueType.NODE: st.StringType(),
     ValueType.BOOL: st.BooleanType(),
     ValueType.INT: st.LongType(),
     ValueType.FLOAT: st.DoubleType(),
@@ -321,7 +324,7 @@ def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
         if given.variable not in absent and not spans:
             one = st.StringType() if len(given.streams) > 1 else event_id
             bound.append(st.StructField(given.variable, st.ArrayType(one) if given.variable in many else one))
-    selected = [st.StructField(o.name, _OUTPUT.get(o.type, st.StringType())) for o in checked.outputs]
+    selected = [st.StructField(o.name, SPARK_TYPES[o.type]) for o in checked.outputs]
     fields = [
         st.StructField("id", st.StringType()),
         st.StructField("time", st.TimestampType()),
@@ -331,7 +334,7 @@ def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
     if spans:
         ends = [st.StructField("start", st.TimestampType()), st.StructField("end", st.TimestampType())]
         group = [
-            st.StructField(a.name.rpartition(":")[2], _OUTPUT[checked.attributes[a.variable, a.name].type])
+            st.StructField(a.name.rpartition(":")[2], SPARK_TYPES[checked.attributes[a.variable, a.name].type])
             for a in checked.query.group_by
         ]
         fields.append(st.StructField("window", st.StructType(ends)))
