@@ -262,3 +262,10 @@ def test_follow_needs_an_application(folder: Path) -> None:
     done = cepheid("match", "rising.chi", "--events", "-", "--follow", cwd=folder)
     assert done.returncode == 2
     assert "--follow needs --app" in done.stderr
+
+
+def test_a_byte_order_mark_and_other_line_ends_do_no_harm(folder: Path) -> None:
+    (folder / "rising.chi").write_bytes(b"\xef\xbb\xbf" + RISING.replace("\n", "\r\n").encode())
+    (folder / "readings.jsonl").write_bytes(b"\xef\xbb\xbf" + READINGS.replace("\n", "\r\n").encode())
+    done = cepheid("match", "rising.chi", "--events", "readings.jsonl", "--format", "table", cwd=folder)
+    assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "2 matches")

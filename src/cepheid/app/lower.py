@@ -144,7 +144,7 @@ def _shown(file: str) -> str:
 
 def _read(file: str, name: str, problems: list[Problem]) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         problems.append(error("missing-file", f"no such file: {Path(file).name}", ("queries", name, "file")))
     except (OSError, UnicodeDecodeError) as fault:

@@ -200,7 +200,7 @@ def _now(text: str | None) -> int:
 
 def _read_query(path: str) -> Source:
     try:
-        return Source(path, Path(path).read_text(encoding="utf-8"))
+        return Source(path, Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}")]) from None
     except UnicodeDecodeError:
