@@ -269,3 +269,37 @@ def test_a_byte_order_mark_and_other_line_ends_do_no_harm(folder: Path) -> None:
     (folder / "readings.jsonl").write_bytes(b"\xef\xbb\xbf" + READINGS.replace("\n", "\r\n").encode())
     done = cepheid("match", "rising.chi", "--events", "readings.jsonl", "--format", "table", cwd=folder)
     assert (done.stderr, done.stdout.splitlines()[-1]) == ("", "2 matches")
+
+
+def why(folder: Path, query: str, name: str) -> list[str]:
+    (folder / "q.chi").write_text(query)
+    done = cepheid("match", "q.chi", "--events", "readings.jsonl", "--why", name, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_why_an_event_is_in_a_match(folder: Path) -> None:
+    first, e1, e2, last = why(folder, RISING, "3")
+    assert (first, e1, e2) == ("readings/3", "?e1: yes, it qualifies", "?e2: yes, it qualifies")
+    assert last.startswith("in 2 matches: ")
+    assert " as ?e2, " in last
+    assert last.endswith(" as ?e1")
+
+
+def test_why_an_event_is_in_no_match(folder: Path) -> None:
+    assert why(folder, RISING, "readings/2")[3:] == [
+        "in no match",
+        "without JOIN (?e2.sensorID = ?e1.sensorID) it would be in 1",
+    ]
+    assert why(folder, RISING.replace("500", "515 AND ?e1.sensorID != 'x'"), "1")[1] == (
+        "?e1: no, ?e1.flowrate > 515 is not true (flowrate = 510.0)"
+    )
+    silent = "SELECT ?a.id SEQ (?a, NOT ?b) WINDOW (?a, ?b, 2min) FILTER (?a.flowrate < 515) FILTER (?b.flowrate > 550)"
+    assert why(folder, silent, "1")[-2:] == ["in no match", "without NOT ?b it would be in 1"]
+    assert why(folder, RISING + "WITHIN [2012-05-07T09:05, )", "1")[1].startswith("is outside of WITHIN")
+
+
+def test_why_of_an_event_that_is_not_there(folder: Path) -> None:
+    done = cepheid("match", "rising.chi", "--events", "readings.jsonl", "--why", "99", cwd=folder)
+    assert done.returncode == 2
+    assert "no event 99 in the input" in done.stderr

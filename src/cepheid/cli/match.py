@@ -16,6 +16,7 @@ import click
 from cepheid.app import load
 from cepheid.cli.engines import ENGINES, find_matches
 from cepheid.cli.follow import follow
+from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Diagnostic, Rejected, Source
@@ -72,6 +73,7 @@ class _ManyValues(click.Command):
     is_flag=True,
     help="Go on reading JSON Lines as they come, and print a match as soon as it is complete; needs --app.",
 )
+@click.option("--why", "why_name", help="Say why the event ID (or stream/ID) is or is not in a match, instead.")
 def command(
     query: str,
     files: tuple[str, ...],
@@ -80,6 +82,7 @@ def command(
     engine: str,
     form: Literal["jsonl", "table"],
     follows: bool,
+    why_name: str | None,
 ) -> None:
     """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
     now = _now(now_text)
@@ -94,6 +97,9 @@ def command(
         catalogue = _catalogue(app, sources, tree)
         checked = _check(tree, catalogue)
         events = _read(sources, catalogue)
+    if why_name is not None:
+        _explain(checked, catalogue, events, why_name, now)
+        return
     printer = MatchPrinter(checked)
     matches = find_matches(engine, checked, events, now)
     if form == "jsonl":
@@ -101,6 +107,15 @@ def command(
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
     else:
         _print_table([printer.as_row(match) for match in matches])
+
+
+def _explain(checked: Checked, catalogue: Catalogue, events: Sequence[Event], name: str, now: int) -> None:
+    meant = find_events(events, name)
+    if not meant:
+        raise click.UsageError(f"no event {name} in the input; an event is named by its id, or by stream/id")
+    for event in meant:
+        for line in why(checked, catalogue, events, event, now):
+            click.echo(line)
 
 
 def _follow(source: Source, files: Sequence[str], app: str | None, now: int) -> None:
