@@ -16,6 +16,7 @@ pub mod matcher;
 pub mod panic;
 pub mod partition;
 pub mod plan;
+mod plan_parts;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;

@@ -247,6 +247,7 @@ PYTHON: Final = [b for b in blocks("semantics.md") if b.words == ("python",)]
 
 @pytest.mark.parametrize("block", PYTHON, ids=[short(b.heading) for b in PYTHON])
 def test_python(block: Block) -> None:
+    assert "assert " in block.text, "an example that claims nothing can't be wrong"
     exec(compile(block.text, block.page, "exec"), {"__name__": "example"})
 
 

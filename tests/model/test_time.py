@@ -70,10 +70,12 @@ def test_durations_survive(microseconds: int) -> None:
 @given(st.text())
 def test_any_text_is_a_duration_or_a_time_error(text: str) -> None:
     for parse in (parse_duration, parse_instant):
+        outcome: int | str
         try:
-            parse(text)
+            outcome = parse(text)
         except TimeError as error:
-            str(error).encode()
+            outcome = str(error)
+        assert isinstance(outcome, int) or outcome.encode(), "a time, or a message that can be printed"
 
 
 def test_durations_are_written_shortly() -> None:

@@ -164,18 +164,26 @@ def test_values_survive_json(kind: Type, data: st.DataObject) -> None:
 
 @given(st.sampled_from(Type), json_values)
 def test_any_json_fits_or_is_a_misfit(kind: Type, raw: Json) -> None:
+    message = ""
     try:
-        kind.from_json(raw)
+        value = kind.from_json(raw)
+        assert kind.from_json(kind.to_json(value)) == value, "what fits can be written and read again"
     except Misfit as error:
-        str(error).encode()
+        message = str(error)
+        message.encode()
+    assert message.isprintable()
 
 
 @given(st.sampled_from(Type), st.text())
 def test_any_cell_fits_or_is_a_misfit(kind: Type, cell: str) -> None:
+    message = ""
     try:
-        kind.from_text(cell)
+        value = kind.from_text(cell)
+        assert kind.from_json(kind.to_json(value)) == value, "what fits can be written and read again"
     except Misfit as error:
-        str(error).encode()
+        message = str(error)
+        message.encode()
+    assert message.isprintable()
 
 
 @given(json_values)

@@ -125,5 +125,6 @@ def test_without_pyspark(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_looking_for_java_and_jars_does_not_start_pyspark() -> None:
-    code = "import sys, cepheid.spark.jars, cepheid.spark.java; sys.exit('pyspark' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    code = "import sys, cepheid.spark.jars, cepheid.spark.java; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"

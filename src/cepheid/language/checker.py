@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
 
 from cepheid.language import bounds, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
@@ -67,17 +66,6 @@ def check(query: Query, catalogue: Catalogue, *, live: bool = False) -> tuple[Ch
 
 def _position(diagnostic: Diagnostic) -> tuple[int, int]:
     return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span else (0, 0)
-
-
-#: What a variable is in a query.
-_ROLES: Final = {
-    syntax.One: "one",
-    syntax.Maybe: "maybe",
-    syntax.Many: "many",
-    syntax.Absent: "absent",
-    syntax.AllOf: "all",
-    syntax.AnyOf: "any",
-}
 
 
 @dataclass
@@ -306,7 +294,7 @@ class _Checker:
                 if variable in seen:
                     self.report("duplicate-name", f"?{variable} is in SEQ twice", step.span)
                 seen[variable] = step
-                self.roles[variable] = _ROLES[type(step)]
+                self.roles[variable] = syntax.STEP_NAMES[type(step)]
                 if isinstance(step, syntax.Many) and step.least == 0:
                     self.roles[variable] = "many0"
             if isinstance(step, syntax.AllOf | syntax.AnyOf) and len(step.variables) < 2:

@@ -5,10 +5,10 @@ What each part means is in docs/semantics.md; here is only its shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from cepheid.language.errors import Span
 
@@ -347,6 +347,17 @@ class Query:
     align: tuple[Align, ...] = ()
     stale: Literal["MARK", "SHED"] | None = None
     spans: dict[str, Span] = field(default_factory=dict, compare=False, repr=False, hash=False)
+
+
+#: What each step is called, by the checker and in the plans of the native core.
+STEP_NAMES: Final[Mapping[type[Step], str]] = {
+    One: "one",
+    Maybe: "maybe",
+    Many: "many",
+    Absent: "absent",
+    AllOf: "all",
+    AnyOf: "any",
+}
 
 
 def step_variables(step: Step) -> tuple[str, ...]:

@@ -26,15 +26,6 @@ _Json: TypeAlias = "bool | int | float | str | list[_Json] | dict[str, _Json] | 
 _ID: Final = -1
 _TIME: Final = -2
 
-_KINDS: Final = {
-    syntax.One: "one",
-    syntax.Maybe: "maybe",
-    syntax.Many: "many",
-    syntax.Absent: "absent",
-    syntax.AllOf: "all",
-    syntax.AnyOf: "any",
-}
-
 
 def compile_query(checked: Checked, now: int) -> str:
     """The plan of a query that is registered at `now` (microseconds)."""
@@ -230,7 +221,7 @@ class _Compiler:
     def _step(self, step: syntax.Step) -> dict[str, _Json]:
         least, most = (step.least, step.most) if isinstance(step, syntax.Many) else (1, None)
         numbers = self._numbers(step_variables(step))
-        return {"kind": _KINDS[type(step)], "variables": numbers, "least": least, "most": most}
+        return {"kind": syntax.STEP_NAMES[type(step)], "variables": numbers, "least": least, "most": most}
 
     def _output(self, output: Output) -> dict[str, _Json]:
         return {
