@@ -11,6 +11,7 @@ pub mod found;
 pub mod functions;
 pub mod json;
 pub mod judge;
+pub mod log;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
