@@ -144,7 +144,7 @@ impl Follower {
     }
 
     /// The next batch, if there is one; of the first after `open` or `seek`, what comes before the offset is left out.
-    pub fn next(&mut self) -> Result<Option<Batch<'_>>, Error> {
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, Error> {
         let end = self.end();
         loop {
             if self.next >= end {

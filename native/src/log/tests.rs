@@ -42,7 +42,7 @@ fn read(folder: &Path, from: From) -> (u64, u64) {
     let mut follower = Follower::open(folder, from, false).unwrap();
     let first = follower.offset();
     let mut expected = first;
-    while let Some(batch) = follower.next().unwrap() {
+    while let Some(batch) = follower.next_batch().unwrap() {
         for (offset, bytes) in batch.records() {
             assert_eq!(offset, expected);
             let schema = Schema::new(0, [Kind::Int]);
@@ -82,7 +82,7 @@ fn segments_are_rolled_and_read_across() {
     let mut seen = 0;
     for _ in 0..200 {
         append(&mut log, 5).unwrap();
-        while let Some(batch) = follower.next().unwrap() {
+        while let Some(batch) = follower.next_batch().unwrap() {
             assert_eq!(batch.head.offset, seen);
             seen = batch.next_offset();
         }
@@ -96,7 +96,7 @@ fn segments_are_rolled_and_read_across() {
     drop(log);
     let mut log = open(folder.path(), small);
     append(&mut log, 5).unwrap();
-    assert_eq!(follower.next().unwrap().unwrap().head.offset, 1000);
+    assert_eq!(follower.next_batch().unwrap().unwrap().head.offset, 1000);
     assert_eq!(read(folder.path(), From::First), (0, 1005));
     log.tail().remove();
 }
@@ -184,8 +184,8 @@ fn damage_inside_is_said_with_its_place() {
         .write_all_at(b"x", at + 50)
         .unwrap();
     let mut follower = Follower::open(folder.path(), From::First, false).unwrap();
-    assert_eq!(follower.next().unwrap().unwrap().head.count, 3);
-    let error = follower.next().unwrap_err().to_string();
+    assert_eq!(follower.next_batch().unwrap().unwrap().head.count, 3);
+    let error = follower.next_batch().unwrap_err().to_string();
     assert!(
         error.contains(&format!("byte {at}: the frame's checksum is wrong")),
         "{error}"
@@ -290,7 +290,7 @@ fn what_is_durable_follows_what_is_appended() {
         let ticket = append(&mut log, 3).unwrap();
         log.sync().unwrap();
         assert!(log.durable().unwrap() >= ticket);
-        assert_eq!(follower.next().unwrap().unwrap().head.count, 3);
+        assert_eq!(follower.next_batch().unwrap().unwrap().head.count, 3);
         log.tail().remove();
     }
 }

@@ -419,10 +419,14 @@ fn lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(fault("opening", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::Taken(folder.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(fault("locking", &path)(error)),
+    // SAFETY: a call with an open descriptor and a number.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(file);
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Err(Error::Taken(folder.to_owned())),
+        _ => Err(fault("locking", &path)(error)),
     }
 }
 
