@@ -1,4 +1,4 @@
-//! The native core of Cepheid. Everything here is plain Rust; only `python` and `python_matcher` know Python.
+//! The native core of Cepheid. Everything here is plain Rust; only `python` and its neighbours `python_...` know Python.
 
 pub mod aggregate;
 pub mod bounds;
@@ -9,6 +9,7 @@ pub mod exact;
 pub mod expr;
 pub mod found;
 pub mod functions;
+pub mod intake;
 pub mod json;
 pub mod judge;
 pub mod log;
@@ -21,6 +22,8 @@ mod plan_parts;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_log;
 #[cfg(feature = "python")]
 mod python_matcher;
 pub mod record;

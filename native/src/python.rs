@@ -32,6 +32,9 @@ mod _native {
     use super::{BudgetExhausted, NativeError, build_info, panic_for_test, probe};
 
     #[pymodule_export]
+    use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
+
+    #[pymodule_export]
     use crate::python_matcher::PyMatcher;
 }
 

@@ -5,7 +5,7 @@
 //! ```text
 //!  0  u32  length of the whole record in bytes, a multiple of 8
 //!  4  u16  number of the stream: its place among the application's streams in the order of their names
-//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text
+//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text, 8 the id was counted by the intake
 //!  7  u8   0
 //!  8  i64  time, microseconds
 //! 16  i64  id; or, if it is text, u32 offset and u32 length
@@ -31,6 +31,8 @@ pub const LATE: u8 = 1;
 pub const DUPLICATE: u8 = 2;
 /// The flag of an event whose id is text.
 pub const TEXT_ID: u8 = 4;
+/// The flag of an event that came without an id and was given the next number of its stream.
+pub const COUNTED_ID: u8 = 8;
 
 /// The least instant, the start of year 1; as in src/cepheid/model/time.py.
 pub const MIN_INSTANT: i64 = -62_135_596_800_000_000;
@@ -42,7 +44,8 @@ pub const MAX_LENGTH: usize = 20 << 20;
 
 /// Bytes before the nulls.
 pub const HEAD: usize = 24;
-const FLAGS_AT: usize = 6;
+/// Where the flags are.
+pub const FLAGS_AT: usize = 6;
 const TIME_AT: usize = 8;
 const ID_AT: usize = 16;
 
@@ -160,6 +163,15 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The attribute that it is about.
+    pub fn slot(self) -> Option<usize> {
+        match self {
+            Fault::Range(slot) | Fault::Utf8(slot) => slot,
+            Fault::Value(slot) | Fault::NotFinite(slot) | Fault::Timestamp(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
     /// Its group, for counting; a code of src/cepheid/model/records.py.
     pub fn code(self) -> &'static str {
         match self {
@@ -236,6 +248,19 @@ pub fn mark(bytes: &mut [u8], marks: u8) {
 #[inline]
 pub fn time(bytes: &[u8]) -> i64 {
     word(bytes, TIME_AT) as i64
+}
+
+/// The id in a record that `check` accepted; it need not be aligned.
+pub fn id(bytes: &[u8]) -> IdRef<'_> {
+    let found = word(bytes, ID_AT);
+    if flags(bytes) & TEXT_ID == 0 {
+        return IdRef::Int(found as i64);
+    }
+    let (offset, length) = place(found);
+    let text = bytes
+        .get(offset..offset + length)
+        .and_then(|text| std::str::from_utf8(text).ok());
+    IdRef::Text(text.unwrap_or(""))
 }
 
 /// The id of an event, looked at.
@@ -408,7 +433,7 @@ pub fn check(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
     if stream(bytes) != schema.stream {
         return Err(Fault::Stream);
     }
-    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID) != 0 || bytes[7] != 0 {
+    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID | COUNTED_ID) != 0 || bytes[7] != 0 {
         return Err(Fault::Flags);
     }
     if !(MIN_INSTANT..=MAX_INSTANT).contains(&time(bytes)) {
@@ -539,6 +564,13 @@ impl Encoder {
         self.words[self.begun + HEAD / 8 + slot / 64] &= !(1 << (slot % 64));
         self.words[self.begun + schema.words_at() / 8 + slot] = found;
         Ok(())
+    }
+
+    /// Says that the id of the record that is being built was counted.
+    pub fn mark_counted(&mut self) {
+        if let Some(head) = self.words.get_mut(self.begun) {
+            *head |= u64::from(COUNTED_ID) << 48;
+        }
     }
 
     /// Ends the record; its bytes.
@@ -705,7 +737,7 @@ mod tests {
         assert_eq!(changed(0, head + 8, int), Err(Fault::Length));
         assert_eq!(changed(0, head & !0xffff_ffff | 32, int), Err(Fault::Length));
         assert_eq!(changed(0, head ^ 1 << 32, int), Err(Fault::Stream));
-        assert_eq!(changed(0, head | 8 << 48, int), Err(Fault::Flags));
+        assert_eq!(changed(0, head | 16 << 48, int), Err(Fault::Flags));
         assert_eq!(changed(0, head | 1 << 56, int), Err(Fault::Flags));
         assert_eq!(changed(8, MAX_INSTANT as u64 + 1, int), Err(Fault::Time));
         assert_eq!(changed(16, 1 << 32 | 8, IdRef::Text("x")), Err(Fault::Range(None)));

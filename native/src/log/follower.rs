@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memmap2::Mmap;
 
-use super::frame::{self, Batch, Found, Kind};
+use super::frame::{self, Batch, Found, Head, Kind};
 use super::segment;
 use super::tail::Tail;
 use super::{Error, StreamSchema, fault};
@@ -42,6 +42,8 @@ struct Segment {
     file: File,
     map: Mmap,
     position: usize,
+    /// The last frame that was read, which was whole: its head, and where its body begins and ends.
+    last: Option<(Head, usize, usize)>,
 }
 
 impl Follower {
@@ -139,6 +141,7 @@ impl Follower {
             file,
             map,
             position: 0,
+            last: None,
         });
         Ok(())
     }
@@ -163,6 +166,7 @@ impl Follower {
             };
             let start = segment.position;
             segment.position += length;
+            segment.last = Some((head, start + frame::HEAD, segment.position));
             match head.kind {
                 Kind::End => self.enter(head.offset)?,
                 Kind::State => {
@@ -175,16 +179,21 @@ impl Follower {
                 Kind::Records => {
                     let after = head.offset + u64::from(head.count);
                     if after > self.next {
-                        let skip = self.next.saturating_sub(head.offset);
-                        self.next = after;
                         // Looked at again, as the borrow can't be handed on from the loop.
-                        let map = self.segment.as_ref().map_or(&[][..], |segment| &segment.map[..]);
-                        let body = &map[start + frame::HEAD..start + length];
-                        return Ok(Some(Batch { head, body }.without_first(skip)));
+                        let before = std::mem::replace(&mut self.next, after);
+                        return Ok(self.last_batch(before));
                     }
                 }
             }
         }
+    }
+
+    /// The batch that `next_batch` gave last, without the records before an offset.
+    pub fn last_batch(&self, from: u64) -> Option<Batch<'_>> {
+        let segment = self.segment.as_ref()?;
+        let (head, start, end) = segment.last?;
+        let body = segment.map.get(start..end)?;
+        Some(Batch { head, body }.without_first(from.saturating_sub(head.offset)))
     }
 
     /// Waits until there is more, at most so long; whether there is.

@@ -162,17 +162,25 @@ impl Log {
         self.position + self.closed.iter().map(|(_, size)| size).sum::<u64>()
     }
 
+    /// Whether frames of `bytes` altogether need a new segment.
+    pub fn needs_segment(&self, bytes: usize) -> bool {
+        // A segment without a record can't be followed by another, which would have the same name.
+        self.needed(bytes) > self.options.segment_bytes && self.next > self.segment
+    }
+
+    /// Where the segment would end; room for the frame that closes it is always kept.
+    fn needed(&self, bytes: usize) -> u64 {
+        self.position + (self.staged.len() + bytes + frame::HEAD) as u64
+    }
+
     /// Sees to it that frames of `bytes` altogether can be staged, in this segment or a new one, for which `state` is
     /// asked. If this succeeds, staging and committing that much does not fail for want of room.
     pub fn reserve(&mut self, bytes: usize, state: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
-        // Room for the frame that closes the segment is always kept.
-        let needed = |log: &Log| log.position + (log.staged.len() + bytes + frame::HEAD) as u64;
-        // A segment without a record can't be followed by another, which would have the same name.
-        if needed(self) > self.options.segment_bytes && self.next > self.segment {
+        if self.needs_segment(bytes) {
             self.commit()?;
             self.roll(&state())?;
         }
-        self.take_room(needed(self))
+        self.take_room(self.needed(bytes))
     }
 
     fn take_room(&mut self, until: u64) -> Result<(), Error> {
@@ -210,6 +218,11 @@ impl Log {
         frame::finish(&mut self.staged, begun, &head);
         self.next += u64::from(count);
         offset
+    }
+
+    /// Gives up a frame that was begun.
+    pub fn give_up(&mut self, begun: Begun) {
+        frame::give_up(&mut self.staged, begun);
     }
 
     /// Puts a frame of state behind what is staged.
