@@ -145,6 +145,11 @@ impl Server {
             "durability": self.config.log.durability,
         });
         connection.send_json(Kind::Welcome, sequence.unwrap_or(0), &welcome);
+        if let Some(reached) = sequence {
+            // What came before the connection broke is acknowledged too, once it is safe.
+            let due = Due::Reached(reached, self.log.next_offset());
+            self.fresh.push((at, connection.generation, due));
+        }
         Ok(Role::Supplier)
     }
 
