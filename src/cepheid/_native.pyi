@@ -122,7 +122,7 @@ class RecordCodec:
         """The events in frames of the log."""
 
 class LogFollower:
-    """Reads a log of this machine (native/src/log/follower.rs); offset None: from the first, -1: from what comes next."""
+    """Reads a log of this machine (native/src/log/follower.rs); offset None: the first, -1: what comes next."""
 
     def __new__(
         cls, folder: PathLike[str] | str, offset: int | None = None, durable_only: bool = False

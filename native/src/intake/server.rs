@@ -62,6 +62,8 @@ pub struct Counters {
     pub refused: u64,
     /// How often a batch had to wait for room on disk.
     pub full: u64,
+    /// How often segments that are not to be kept could not be removed.
+    pub retention_failures: u64,
 }
 
 /// What an acknowledgement says when it is due.
@@ -117,6 +119,8 @@ pub struct Server {
     stalled: Vec<usize>,
     waiting: VecDeque<Waiting>,
     unsynced: usize,
+    /// Whether what is staged could not be written for want of room.
+    blocked: bool,
     spare: Vec<u8>,
     readers: readers::Pool,
     last_tick: Instant,
@@ -189,6 +193,7 @@ impl Server {
             stalled: Vec::new(),
             waiting: VecDeque::new(),
             unsynced: 0,
+            blocked: false,
             spare: Vec::new(),
             readers: readers::Pool::new(folder),
             last_tick: Instant::now(),
@@ -204,10 +209,10 @@ impl Server {
     pub fn run(&mut self) -> Result<(), String> {
         let mut events = Events::with_capacity(1024);
         loop {
-            let pressed = self.unsynced > MAX_UNSYNCED;
+            let pressed = self.unsynced > MAX_UNSYNCED || self.blocked;
             let timeout = match () {
                 () if !self.ready.is_empty() && !pressed => Duration::ZERO,
-                () if !self.stalled.is_empty() => RETRY,
+                () if self.blocked || !self.stalled.is_empty() => RETRY,
                 () => TICK,
             };
             match self.poll.poll(&mut events, Some(timeout)) {
@@ -232,10 +237,10 @@ impl Server {
             if !pressed {
                 self.turns()?;
             }
-            self.commit().map_err(|error| error.to_string())?;
+            self.commit_or_wait()?;
             self.acknowledge()?;
             if self.last_tick.elapsed() >= TICK {
-                self.tick().map_err(|error| error.to_string())?;
+                self.tick();
             }
         }
     }
@@ -362,8 +367,25 @@ impl Server {
                 Keep::Idle | Keep::Elsewhere => {}
             }
             if self.log.staged() > ROUND {
-                self.commit().map_err(|error| error.to_string())?;
+                self.commit_or_wait()?;
             }
+            if self.blocked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits; if there is no room, nothing is read until there is.
+    fn commit_or_wait(&mut self) -> Result<(), String> {
+        match self.commit() {
+            Ok(()) => self.blocked = false,
+            Err(Error::Full(_)) if self.blocked => {}
+            Err(Error::Full(_)) => {
+                self.blocked = true;
+                self.counters.full += 1;
+            }
+            Err(error) => return Err(error.to_string()),
         }
         Ok(())
     }
@@ -478,12 +500,15 @@ impl Server {
 
     /// Makes room for frames of so many bytes and dead letters of so many; whether there is.
     pub(super) fn room(&mut self, connection: &mut Connection, bytes: usize, dead: usize) -> Result<bool, Error> {
-        if self.log.needs_segment(bytes) {
-            // The dead letters of what is staged have to be there before it is.
-            self.commit()?;
-        }
-        let sequencer = &self.sequencer;
-        let reserved = self.log.reserve(bytes, || sequencer.state()).and_then(|()| match dead {
+        // The dead letters of what is staged have to be there before it is.
+        let committed = if self.log.needs_segment(bytes) {
+            self.commit()
+        } else {
+            Ok(())
+        };
+        let Server { sequencer, log, .. } = self;
+        let reserved = committed.and_then(|()| log.reserve(bytes, || sequencer.state()));
+        let reserved = reserved.and_then(|()| match dead {
             0 => Ok(()),
             dead => self.dead.reserve(dead),
         });
@@ -582,10 +607,11 @@ impl Server {
     }
 
     /// What is done once a second.
-    fn tick(&mut self) -> Result<(), Error> {
+    fn tick(&mut self) {
         self.last_tick = Instant::now();
-        self.log.retain()?;
-        self.dead.retain()?;
+        // What can't be removed is tried again; taking events goes on.
+        let failed = self.log.retain().is_err() || self.dead.retain().is_err();
+        self.counters.retention_failures += u64::from(failed);
         let silent: Vec<usize> = (0..self.connections.len())
             .filter(|at| {
                 self.connections[*at].as_ref().is_some_and(|connection| {
@@ -601,7 +627,6 @@ impl Server {
             let reason = format!("nothing was said for {} s", MAX_SILENCE.as_secs());
             self.refuse_and_close(at, &Refusal::fatal("silent", reason));
         }
-        Ok(())
     }
 
     /// Gives a connection that reads the log to a thread of its own.

@@ -18,8 +18,9 @@ use super::sync::{Durability, Syncer};
 use super::tail::Tail;
 use super::{Error, consumers, fault};
 
-/// Room is taken from the file system in steps of this size.
-const STEP: u64 = 8 << 20;
+/// Room is taken from the file system in steps of at most this size, and of an eighth of a segment.
+const MAX_STEP: u64 = 8 << 20;
+const MIN_STEP: u64 = 64 << 10;
 
 /// How a log is kept.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ impl Log {
             tail,
         };
         if scan.closed {
-            log.next_segment(&state)?;
+            log.roll(&state, true)?;
         } else if scan.end == 0 {
             log.begin_segment(&state)?;
         }
@@ -178,7 +179,7 @@ impl Log {
     pub fn reserve(&mut self, bytes: usize, state: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
         if self.needs_segment(bytes) {
             self.commit()?;
-            self.roll(&state())?;
+            self.roll(&state(), false)?;
         }
         self.take_room(self.needed(bytes))
     }
@@ -188,7 +189,7 @@ impl Log {
             return Ok(());
         }
         // A whole step if there is room for one, else what is needed.
-        let step = until.next_multiple_of(STEP);
+        let step = until.next_multiple_of((self.options.segment_bytes / 8).clamp(MIN_STEP, MAX_STEP));
         let allocated = allocate(&self.file, self.position, step - self.position);
         let (allocated, reserved) = match allocated {
             Err(_) => (allocate(&self.file, self.position, until - self.position), until),
@@ -245,7 +246,8 @@ impl Log {
         self.staged.len()
     }
 
-    /// Writes what is staged and shows it to readers; the ticket that becomes safe in time (see `durable`).
+    /// Writes what is staged and shows it to readers; the ticket that becomes safe in time (see `durable`). If that fails,
+    /// it is still staged, and can be tried again: some file systems have no room where they had promised it.
     pub fn commit(&mut self) -> Result<u64, Error> {
         if self.staged.is_empty() {
             return Ok(self.ticket);
@@ -303,47 +305,44 @@ impl Log {
         self.durable().map(|_| ())
     }
 
-    /// Closes the segment and begins the next one.
-    fn roll(&mut self, state: &[u8]) -> Result<(), Error> {
-        let begun = frame::begin(&mut self.staged);
-        let head = Head {
-            kind: Kind::End,
-            offset: self.next,
-            count: 0,
-            session: 0,
-            sequence: 0,
-            arrival: now(),
-        };
-        frame::finish(&mut self.staged, begun, &head);
-        self.write()?;
-        self.next_segment(state)
-    }
-
-    /// Begins the segment behind one that is closed.
-    fn next_segment(&mut self, state: &[u8]) -> Result<(), Error> {
-        // Room behind the end goes back. Readers never look there.
-        self.file.set_len(self.position).map_err(fault("cutting", &self.path))?;
+    /// Closes the segment, if it is not, and begins the next one. If there is no room for that, nothing has changed.
+    fn roll(&mut self, state: &[u8], is_closed: bool) -> Result<(), Error> {
+        let path = segment::path(&self.folder, self.next);
+        let file = open_segment(&path)?;
+        let room = state_room(state);
+        if let Err(error) = allocate(&file, 0, room) {
+            let _ = fs::remove_file(&path);
+            return Err(fault("reserving room in", &path)(error));
+        }
         // At most the last two segments are not synced, so that opening has to look at no more.
         self.syncer
             .wait(self.ticket_before)
             .map_err(|reason| Error::Io("syncing", self.path.clone(), io::Error::other(reason)))?;
+        if !is_closed {
+            let begun = frame::begin(&mut self.staged);
+            let (kind, offset) = (Kind::End, self.next);
+            #[rustfmt::skip]
+            let head = Head { kind, offset, count: 0, session: 0, sequence: 0, arrival: now() };
+            frame::finish(&mut self.staged, begun, &head);
+            self.write()?;
+        }
+        // Room behind the end goes back. Readers never look there.
+        self.file.set_len(self.position).map_err(fault("cutting", &self.path))?;
         if self.options.durability == Durability::None {
             self.syncer.written(&self.file, self.ticket);
         }
         self.ticket_before = self.ticket;
-        let path = segment::path(&self.folder, self.next);
-        let file = open_segment(&path)?;
         self.closed.push((self.segment, self.position));
         self.segment = self.next;
         self.file = file;
         self.path = path;
         self.position = 0;
-        self.reserved = 0;
+        self.reserved = room;
         self.begin_segment(state)
     }
 
     fn begin_segment(&mut self, state: &[u8]) -> Result<(), Error> {
-        self.take_room((state.len() + 3 * frame::HEAD) as u64)?;
+        self.take_room(state_room(state))?;
         self.stage_state(state);
         self.commit()?;
         // The name has to be as safe as what is in the file.
@@ -402,6 +401,11 @@ impl Drop for Log {
         let _ = self.file.set_len(self.position);
         self.tail.close();
     }
+}
+
+/// What the first frame of a segment needs, with what closes it.
+fn state_room(state: &[u8]) -> u64 {
+    (state.len() + 3 * frame::HEAD) as u64
 }
 
 /// Microseconds by the wall clock.

@@ -1,7 +1,7 @@
 """Rows of numpy that are records: filled by column, sent as they lie in memory.
 
-A row is a record of native/src/record.rs: a head, a word an attribute, and behind them the parts of attributes that vary in
-length, for each of which a row has the same room (its width).
+A row is a record of native/src/record.rs: a head, a word an attribute, and behind them the parts of attributes that
+vary in length, for each of which a row has the same room (its width).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _AT, _SIZE = "{}:at", "{}:size"
 class RecordLayout:
     """How rows of a stream lie in memory.
 
-    `widths` gives, for each attribute of type string or bytes, the most bytes, and for array<uint8> and array<float> the
-    number of elements, which all rows then have. `dtype` has a column `id` (int), `time`, and one an attribute; text and
-    bytes are set with `set_text`, as their lengths differ from row to row.
+    `widths` gives, for each attribute of type string or bytes, the most bytes, and for array<uint8> and array<float>
+    the number of elements, which all rows then have. `dtype` has a column `id` (int), `time`, and one an attribute;
+    text and bytes are set with `set_text`, as their lengths differ from row to row.
     """
 
     def __init__(self, number: int, stream: Stream, widths: Mapping[str, int]) -> None:
@@ -136,4 +136,4 @@ def _instants(column: object) -> np.ndarray[Any, Any]:
 
 def row_bytes(rows: np.ndarray[Any, Any]) -> memoryview:
     """The bytes of rows; a copy only if the rows do not lie one behind another."""
-    return memoryview(np.ascontiguousarray(rows).view(np.uint8)).cast("B")
+    return np.ascontiguousarray(rows).view(np.uint8).data.cast("B")

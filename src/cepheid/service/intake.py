@@ -1,7 +1,7 @@
 """The intake as a process: what it is told, how it is started and ended.
 
-`python -m cepheid.service.intake` reads its configuration from standard input, says in a line of JSON on standard output where it
-listens, and runs until SIGTERM or SIGINT. All it does is native; Python only holds the process.
+`python -m cepheid.service.intake` reads its configuration from standard input, says in a line of JSON on standard
+output where it listens, and runs until SIGTERM or SIGINT. All it does is native; Python only holds the process.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class IntakeError(Exception):
 class IntakeConfig:
     """What an intake is told. `listen` has addresses such as `unix:path` and `tcp:host:port` (port 0: any).
 
-    Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one of
-    `consumers` has not committed. `duplicates`: for so many events an id is remembered, and at most for twice as many.
+    Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
+    of `consumers` has not committed. `duplicates`: for so many events an id is remembered, and at most for twice as many.
     """
 
     streams: Sequence[Stream]

@@ -19,7 +19,7 @@ from cepheid.model.types import Value
 from cepheid.service import schemas
 from cepheid.service.wire import GREETING, VERSION, Frame, Frames, Kind, connect, frame, json_frame
 
-__all__ = ["Logged", "LogReader", "OffsetGone", "log_commit", "log_committed"]
+__all__ = ["LogReader", "Logged", "OffsetGone", "log_commit", "log_committed"]
 
 LATE: Final = 1
 DUPLICATE: Final = 2
@@ -59,9 +59,9 @@ class _Source(Protocol):
 class LogReader:
     """Reads a log from an offset on: `for logged in LogReader("data/log")`, which ends where the log does now.
 
-    `source` is the log's folder, or the address of its intake (`tcp:host:port`, `unix:path`). `offset` None is the first
-    that is kept, -1 what comes next. Only what is safe is read from an address; from disk also what is not safe yet, unless
-    `durable_only`.
+    `source` is the log's folder, or the address of its intake (`tcp:host:port`, `unix:path`). `offset` None is the
+    first that is kept, -1 what comes next (in a folder). Only what is safe is read from an address; from disk also what
+    is not safe yet, unless `durable_only`.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class LogReader:
 
 
 def _logged(row: _Row, streams: list[Stream]) -> Logged:
-    offset, flags, number, id, time, values, arrival = row
+    offset, flags, number, event_id, time, values, arrival = row
     stream = streams[number]
-    event = Event(stream.name, id, time, dict(zip(stream.attributes, values, strict=True)))
+    event = Event(stream.name, event_id, time, dict(zip(stream.attributes, values, strict=True)))
     return Logged(offset, event, bool(flags & LATE), bool(flags & DUPLICATE), arrival)
 
 
@@ -200,7 +200,7 @@ def _raise(content: dict[str, Any]) -> None:
 
 
 def commit(source: str | Path, consumer: str, offset: int, *, token: str | None = None) -> None:
-    """Says, in a log's folder or to its intake, that a consumer needs nothing before an offset: retention may remove it."""
+    """Says, in a log's folder or to its intake, that a consumer needs nothing before an offset any more."""
     text = str(source)
     if not text.startswith(("tcp:", "unix:")):
         log_commit(Path(source), consumer, offset)

@@ -1,8 +1,9 @@
-"""Suppliers: what sends events to the intake, blocking or with asyncio, and sends again what a broken connection lost."""
+"""Suppliers: they send events to the intake, blocking or with asyncio, and again what a broken connection lost."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import socket
 import time
@@ -107,10 +108,10 @@ class _Common:
 class Supplier(_Common):
     """Sends events to an intake; use it as a context manager, from one thread.
 
-    `push` returns when the event is on its way, `flush` when all are safe. At most `window` bytes are on their way: then `push`
-    waits. After a break it connects again and sends what was not acknowledged; the intake recognises what it had. If the
-    intake can't be reached, or takes nothing, for `patience` seconds, there is a SupplierError; what was pushed is kept,
-    and the next call tries again. `streams`, if given, are compared with the intake's.
+    `push` returns when the event is on its way, `flush` when all are safe. At most `window` bytes are on their way:
+    then `push` waits. After a break it connects again and sends what was not acknowledged; the intake recognises what
+    it had. If the intake can't be reached, or takes nothing, for `patience` seconds, there is a SupplierError; what was
+    pushed is kept, and the next call tries again. `streams`, if given, are compared with the intake's.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Supplier(_Common):
             self._push(payload, count)
 
     def push_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Sends rows of a `layout` as they lie in memory, without a copy: they must not change until `flush` returns."""
+        """Sends rows of a `layout` as they lie in memory, uncopied: they must not change until `flush` returns."""
         for payload, count in self._slices(rows):
             self._push(payload, count)
 
@@ -234,6 +235,10 @@ class Supplier(_Common):
             timeout = 0
 
     def _broken(self, error: Exception) -> None:
+        # The intake may have said why before it closed the connection.
+        if self._socket is not None and not isinstance(error, Renumber):
+            with contextlib.suppress(OSError):
+                self._receive(0)
         self.close()
         if isinstance(error, Renumber):
             self._session.renumber(error.left)
@@ -247,11 +252,12 @@ class Supplier(_Common):
                 # A socket that takes nothing for so long is given up; what it was sent comes again.
                 self._socket.settimeout(self._patience)
                 self._socket.sendall(self._session.hello())
-                while not self._session.welcomed:
+                while True:
                     self._receive(max(0.0, deadline - time.monotonic()))
-                    if not self._session.welcomed and time.monotonic() >= deadline:
+                    if self._session.welcomed:
+                        return
+                    if time.monotonic() >= deadline:
                         raise TimeoutError("no welcome came")
-                return
             except SupplierError:
                 self.close()
                 raise
@@ -306,7 +312,7 @@ class AsyncSupplier(_Common):
             await self._push(payload, count)
 
     async def push_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Sends rows of a `layout`; they must not change until `flush` returns. asyncio copies what it can't send at once."""
+        """Sends rows of a `layout`, which must not change until `flush`. asyncio copies what it can't send at once."""
         for payload, count in self._slices(rows):
             await self._push(payload, count)
 
@@ -328,10 +334,9 @@ class AsyncSupplier(_Common):
         parts = self._session.queue(payload, count)
         if self._writer is not None and self._session.welcomed:
             self._writer.writelines(parts)
-            try:
+            # The reading task sees a break too, connects again and sends what was not acknowledged.
+            with contextlib.suppress(OSError):
                 await self._writer.drain()
-            except OSError:
-                pass  # the reading task sees it too, connects again and sends what was not acknowledged
 
     def _check(self) -> None:
         if self._failure is not None:
