@@ -327,7 +327,7 @@ impl JsonDecoder {
     fn decode<'py>(&mut self, py: Python<'py>, line: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
         guard(|| {
             let mut encoder = Encoder::new();
-            let stream = match self.decoder.decode(line, &mut self.ids, &mut encoder) {
+            let stream = match self.decoder.decode(line, None, &mut self.ids, &mut encoder) {
                 Ok(stream) => stream,
                 Err(misfit) => return (misfit.code, misfit.reason).into_pyobject(py),
             };

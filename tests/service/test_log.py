@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.service.log import LogReader, OffsetGone, commit, log_committed
+from cepheid.service.log import Logged, LogReader, OffsetGone, commit, log_committed
 from cepheid.service.supplier import Supplier
 from tests.service.intakes import Start, air, logged, read
 
@@ -23,7 +23,8 @@ def test_from_any_offset_from_disk_and_over_sockets(intake: Start, tmp_path: Pat
         for start in range(0, 200, 7):
             supplier.push_many(air(n) for n in range(start, min(start + 7, 200)))
     assert len(list((tmp_path / "log").glob("*.log"))) > 3
-    for source in (tmp_path / "log", *process.listening):
+    sources: list[str | Path] = [tmp_path / "log", *process.listening]
+    for source in sources:
         for offset in (0, 1, 6, 7, 8, 99, 199, 200, 201):
             found = read(source, offset)
             assert [each.offset for each in found] == list(range(offset, 200))
@@ -33,7 +34,7 @@ def test_from_any_offset_from_disk_and_over_sockets(intake: Start, tmp_path: Pat
 @pytest.mark.parametrize("remote", [False, True], ids=["disk", "tcp"])
 def test_what_comes_is_followed(intake: Start, tmp_path: Path, remote: bool) -> None:
     process = intake(listen=[f"unix:{tmp_path / 'intake.sock'}", "tcp:127.0.0.1:0"])
-    found = []
+    found: list[Logged] = []
 
     def follow() -> None:
         with LogReader(process.listening[1] if remote else tmp_path / "log") as reader:

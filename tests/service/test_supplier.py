@@ -173,3 +173,28 @@ def test_the_window_is_bounded(intake: Start) -> None:
         for start in range(0, 5000, 50):
             supplier.push_many(air(n) for n in range(start, start + 50))
             assert supplier._session.held <= 10_000 + 50 * 100
+
+
+def test_records_of_json_are_judged_by_the_intake(intake: Start, tmp_path: Path) -> None:
+    """As bridges send them: once each, through a kill, those that don't fit among the dead letters."""
+    process = intake()
+    with Supplier(process.address, default_stream="air") as supplier:
+        supplier.push_json([b'{"id": 1, "time": 0, "airflow": 2}', b"", b'{"id": 2}', b'{"id": "x", "time": 0}'])
+        supplier.flush()
+        assert (supplier.acknowledged, supplier._session.dead_letters) == (4, 3)
+        assert [(refusal.code, refusal.number) for refusal in supplier.refusals] == [
+            ("not-json", 1),
+            ("missing-time", 2),
+            ("wrong-type", 3),
+        ]
+        process.kill()
+        intake()
+        supplier.push_json([b'{"stream": "vibration", "id": 1, "time": 0}', b'{"id": 5, "time": 0}'] * 2)
+        supplier.flush()
+        with pytest.raises(ValueError, match="line end"):
+            supplier.push_json([b"{\n}"])
+    found = [(each.event.stream, each.event.id, each.duplicate) for each in logged(tmp_path)]
+    first, second = ("vibration", 1), ("air", 5)
+    assert found == [("air", 1, False), (*first, False), (*second, False), (*first, True), (*second, True)]
+    with pytest.raises(SupplierError, match="no stream 'water' here"):
+        Supplier(process.address, default_stream="water")

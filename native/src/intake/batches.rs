@@ -26,6 +26,9 @@ struct Hello {
     streams: HashMap<String, String>,
     #[serde(default)]
     token: Option<String>,
+    /// The stream of lines of JSON that name none.
+    #[serde(default)]
+    default_stream: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -68,6 +71,7 @@ impl Server {
                 Err(refusal) => connection.refuse(0, &refusal),
             },
             (Kind::Batch, Mode::Supplier(session)) => return self.take_batch(at, connection, session, frame),
+            (Kind::Lines, Mode::Supplier(session)) => return self.take_lines_frame(at, connection, session, frame),
             (Kind::Status, Mode::Supplier(_)) => {
                 self.counters.dead_letters.retain(|_, count| *count > 0);
                 let counters = serde_json::json!({
@@ -118,6 +122,11 @@ impl Server {
         if hello.role == Role::Reader {
             return Ok(Role::Reader);
         }
+        if let Some(name) = &hello.default_stream {
+            let number = schemas.iter().position(|stream| stream.name == *name);
+            let unknown = || Refusal::fatal("unknown-stream", format!("there is no stream '{name}' here"));
+            connection.default_stream = Some(number.ok_or_else(unknown)?);
+        }
         let session = u64::from_str_radix(&hello.session, 16)
             .ok()
             .filter(|session| *session != 0);
@@ -160,13 +169,9 @@ impl Server {
         session: u64,
         frame: &Frame<'_>,
     ) -> Result<Taken, Error> {
-        // A session that is not known begins where the supplier says: it is new, or was silent for too long.
-        let next = self.sequencer.next_in(session).unwrap_or(frame.number);
-        if frame.number > next {
-            let reason = format!("batch {} came, and {next} is next", frame.number);
-            connection.refuse(frame.number, &Refusal::fatal("gap", reason));
+        let Some(next) = self.next_for(connection, session, frame.number) else {
             return Ok(Taken::Yes);
-        }
+        };
         let skip = (next - frame.number) as usize;
         let Some((found, total)) = self.judge_records(frame.payload, skip) else {
             connection.refuse(
@@ -192,6 +197,18 @@ impl Server {
         self.fresh
             .push((at, connection.generation, Due::Reached(reached, self.log.next_offset())));
         Ok(Taken::Yes)
+    }
+
+    /// What comes next in a session, if a batch that begins with `number` can come now.
+    pub(super) fn next_for(&self, connection: &mut Connection, session: u64, number: u64) -> Option<u64> {
+        // A session that is not known begins where the supplier says: it is new, or was silent for too long.
+        let next = self.sequencer.next_in(session).unwrap_or(number);
+        if number > next {
+            let reason = format!("batch {number} came, and {next} is next");
+            connection.refuse(number, &Refusal::fatal("gap", reason));
+            return None;
+        }
+        Some(next)
     }
 
     /// The records of a batch but the first `skip`, each with what is wrong with it, and how many there are in all; None if

@@ -127,8 +127,10 @@ pub struct Connection {
     sent: usize,
     /// Tells it from an earlier one at the same place.
     pub generation: u64,
-    /// Lines that came, or records of this session that were refused.
+    /// Lines that came.
     pub lines: u64,
+    /// The stream of lines that name none, if the supplier said one.
+    pub default_stream: Option<usize>,
     /// Events that were taken.
     pub accepted: u64,
     /// Those that became dead letters.
@@ -162,6 +164,7 @@ impl Connection {
             sent: 0,
             generation,
             lines: 0,
+            default_stream: None,
             accepted: 0,
             dead: 0,
             dead_in_a_row: 0,

@@ -104,8 +104,14 @@ impl Decoder {
         self.streams.iter().map(fixed).max().unwrap_or(0) + 16 + 4 * line.min(MAX_LINE)
     }
 
-    /// Appends the record of a line to the encoder; its stream.
-    pub fn decode(&self, line: &[u8], ids: &mut [Ids], encoder: &mut Encoder) -> Result<u16, Misfit> {
+    /// Appends the record of a line to the encoder; its stream. `default` is taken where it names none.
+    pub fn decode(
+        &self,
+        line: &[u8],
+        default: Option<usize>,
+        ids: &mut [Ids],
+        encoder: &mut Encoder,
+    ) -> Result<u16, Misfit> {
         if line.len() > MAX_LINE {
             return Err(too_long(line.len()));
         }
@@ -120,7 +126,7 @@ impl Decoder {
                 format!("expected a JSON object, found {}", describe(&record)),
             ));
         };
-        let number = self.stream_of(members)?;
+        let number = self.stream_of(members, default.or(self.default))?;
         let stream = number as u16;
         self.decode_members(number, members, ids, encoder)
             .map_err(|misfit| Misfit {
@@ -130,10 +136,10 @@ impl Decoder {
         Ok(stream)
     }
 
-    fn stream_of(&self, members: &[(Text<'_>, Json<'_>)]) -> Result<usize, Misfit> {
+    fn stream_of(&self, members: &[(Text<'_>, Json<'_>)], default: Option<usize>) -> Result<usize, Misfit> {
         let found = match member(members, "stream") {
-            Json::Null => self.default,
-            Json::Text(name) if name.is_empty() => self.default,
+            Json::Null => default,
+            Json::Text(name) if name.is_empty() => default,
             Json::Text(name) => match name.as_str().and_then(|name| self.numbers.get(name)) {
                 Some(number) => Some(*number),
                 None => return Err(unknown_stream(&Json::Text(name.clone()))),

@@ -4,9 +4,9 @@ use super::batches::is_token;
 use super::connection::{Connection, Mode};
 use super::dead::{OVERHEAD, Place};
 use super::decode::{MAX_LINE, Misfit, too_long};
-use super::server::{Server, Taken};
+use super::server::{Due, Server, Taken};
 use super::text::{Json, parse};
-use super::wire::Refusal;
+use super::wire::{Frame, Refusal};
 use crate::log::{Error, frame};
 use crate::record::{self, COUNTED_ID, DUPLICATE, LATE, TEXT_ID};
 
@@ -90,26 +90,73 @@ impl Server {
         self.encoder.clear();
         for line in lines {
             connection.lines += 1;
-            if line.iter().all(|byte| matches!(byte, b' ' | b'\t'..=b'\r')) {
-                continue;
-            }
-            let result = match line.len() {
-                length if length > MAX_LINE => Err(too_long(length)),
-                _ => self.decoder.decode(line, self.sequencer.ids(), &mut self.encoder),
-            };
-            match result {
-                Ok(_) => {
-                    connection.accepted += 1;
-                    connection.dead_in_a_row = 0;
-                }
-                Err(misfit) => self.bury(connection, &misfit, line),
+            if !is_blank(line) {
+                self.decode_line(connection, line, connection.lines);
             }
         }
-        self.append_encoded();
+        self.append_encoded(None);
+        if connection.dead_in_a_row >= MAX_DEAD_IN_A_ROW {
+            let reason = format!("{MAX_DEAD_IN_A_ROW} lines in a row were no records");
+            connection.refuse(connection.lines, &Refusal::fatal("garbage", reason));
+        }
         Ok(true)
     }
 
-    fn bury(&mut self, connection: &mut Connection, misfit: &Misfit, line: &[u8]) {
+    /// Takes lines of a session: as a batch of records, but in JSON. Blank lines don't count.
+    pub(super) fn take_lines_frame(
+        &mut self,
+        at: usize,
+        connection: &mut Connection,
+        session: u64,
+        frame: &Frame<'_>,
+    ) -> Result<Taken, Error> {
+        let Some(next) = self.next_for(connection, session, frame.number) else {
+            return Ok(Taken::Yes);
+        };
+        let skip = (next - frame.number) as usize;
+        let lines: Vec<&[u8]> = frame
+            .payload
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !is_blank(line))
+            .collect();
+        let reached = frame.number + lines.len() as u64;
+        self.counters.resent += skip.min(lines.len()) as u64;
+        if let Some(fresh) = lines.get(skip..).filter(|fresh| !fresh.is_empty()) {
+            let events: usize = fresh.iter().map(|line| self.decoder.most_bytes(line.len())).sum();
+            let letters: usize = fresh.iter().map(|line| line.len() + OVERHEAD).sum();
+            if !self.room(connection, events + 2 * frame::HEAD, letters)? {
+                return Ok(Taken::NotNow);
+            }
+            self.encoder.clear();
+            for (line, number) in fresh.iter().zip(next..) {
+                self.decode_line(connection, line, number);
+            }
+            self.append_encoded(Some((session, reached)));
+        }
+        let due = Due::Reached(reached.max(next), self.log.next_offset());
+        self.fresh.push((at, connection.generation, due));
+        Ok(Taken::Yes)
+    }
+
+    /// Puts the record of a line into the encoder, or among the dead letters.
+    fn decode_line(&mut self, connection: &mut Connection, line: &[u8], number: u64) {
+        let result = match line.len() {
+            length if length > MAX_LINE => Err(too_long(length)),
+            _ => {
+                let (ids, default) = (self.sequencer.ids(), connection.default_stream);
+                self.decoder.decode(line, default, ids, &mut self.encoder)
+            }
+        };
+        match result {
+            Ok(_) => {
+                connection.accepted += 1;
+                connection.dead_in_a_row = 0;
+            }
+            Err(misfit) => self.bury(connection, &misfit, line, number),
+        }
+    }
+
+    fn bury(&mut self, connection: &mut Connection, misfit: &Misfit, line: &[u8], number: u64) {
         *self.counters.dead_letters.entry(misfit.code).or_default() += 1;
         connection.dead += 1;
         connection.dead_in_a_row += 1;
@@ -118,7 +165,7 @@ impl Server {
             .and_then(|stream| self.config.streams.get(usize::from(stream)));
         let place = Place {
             source: &connection.source,
-            number: connection.lines,
+            number,
         };
         self.dead.keep(
             misfit,
@@ -126,7 +173,6 @@ impl Server {
             place,
             &line[..line.len().min(MAX_LINE)],
         );
-        let number = connection.lines;
         let refusal = Refusal {
             code: misfit.code,
             reason: misfit.reason.clone(),
@@ -134,14 +180,10 @@ impl Server {
             first: None,
         };
         connection.refuse(number, &refusal);
-        if connection.dead_in_a_row >= MAX_DEAD_IN_A_ROW {
-            let reason = format!("{MAX_DEAD_IN_A_ROW} lines in a row were no records");
-            connection.refuse(number, &Refusal::fatal("garbage", reason));
-        }
     }
 
-    /// Flags and appends the records in the encoder.
-    fn append_encoded(&mut self) {
+    /// Flags and appends the records in the encoder; of a session, also if there are none.
+    fn append_encoded(&mut self, session: Option<(u64, u64)>) {
         let Server {
             log,
             sequencer,
@@ -162,13 +204,20 @@ impl Server {
             count += 1;
             rest = after;
         }
-        if count == 0 {
-            log.give_up(begun);
-            return;
-        }
         counters.accepted += u64::from(count);
-        log.finish(begun, count, 0, 0);
+        match session {
+            Some((session, reached)) => {
+                log.finish(begun, count, session, reached);
+                sequencer.advance(session, reached);
+            }
+            None if count == 0 => log.give_up(begun),
+            None => drop(log.finish(begun, count, 0, 0)),
+        }
     }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
 }
 
 /// The first lines of the input without their ends, as many as are taken together, and the bytes they take.

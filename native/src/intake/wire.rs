@@ -47,13 +47,15 @@ pub enum Kind {
     Status = 11,
     /// From the intake: its counters; JSON.
     Counters = 12,
+    /// To the intake: records as lines of JSON; number: that of the first in the session.
+    Lines = 13,
 }
 
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
-        use Kind::{Ack, Batch, Commit, Counters, Data, Done, Error, Hello, Read, Schema, Status, Welcome};
+        use Kind::{Ack, Batch, Commit, Counters, Data, Done, Error, Hello, Lines, Read, Schema, Status, Welcome};
         [
-            Hello, Welcome, Batch, Ack, Error, Read, Data, Schema, Commit, Done, Status, Counters,
+            Hello, Welcome, Batch, Ack, Error, Read, Data, Schema, Commit, Done, Status, Counters, Lines,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == number)

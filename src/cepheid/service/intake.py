@@ -34,7 +34,7 @@ class IntakeConfig:
     """What an intake is told. `listen` has addresses such as `unix:path` and `tcp:host:port` (port 0: any).
 
     Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
-    of `consumers` has not committed. `duplicates`: for so many events an id is remembered, and at most for twice as many.
+    of `consumers` has not committed. `duplicates`: for so many events an id is remembered, at most for twice as many.
     """
 
     streams: Sequence[Stream]

@@ -9,17 +9,18 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cepheid._native import RecordCodec
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
-from cepheid.model.types import Type
 from cepheid.service import schemas
 from cepheid.service.wire import GREETING, HEAD, MAX_FRAME, VERSION, Frame, Kind, head, json_frame
 
 #: Refusals that connecting again can't mend.
 _FINAL: Final = frozenset({"token", "version", "schema", "unknown-stream", "session-taken", "malformed-hello"})
+#: Payload, count and kind of batches.
+Left: TypeAlias = list[tuple[bytes | memoryview, int, Kind]]
 #: Rows of at most so many bytes make a frame.
 MAX_BATCH: Final = MAX_FRAME - HEAD.size
 
@@ -45,6 +46,7 @@ class _Batch:
     first: int
     count: int
     payload: bytes | memoryview
+    kind: Kind
 
     @property
     def end(self) -> int:
@@ -59,9 +61,11 @@ class Session:
         streams: Iterable[Stream] | None = None,
         *,
         token: str | None = None,
+        default_stream: str | None = None,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
         self._token = token
+        self._default_stream = default_stream
         self._expected = {} if streams is None else {stream.name: stream for stream in streams}
         self._on_refusal = on_refusal
         self._begin()
@@ -99,6 +103,8 @@ class Session:
         content: dict[str, object] = {"version": VERSION, "role": "supplier", "session": self.id}
         if fingerprints:
             content["streams"] = fingerprints
+        if self._default_stream is not None:
+            content["default_stream"] = self._default_stream
         if self._token is not None:
             content["token"] = self._token
         return GREETING + json_frame(Kind.HELLO, content)
@@ -118,9 +124,11 @@ class Session:
         except ValueError as error:
             raise ValueError(f"event {event.id!r} of stream '{event.stream}': {error}") from None
 
-    def queue(self, payload: bytes | memoryview, count: int) -> tuple[bytes, bytes | memoryview]:
-        """Takes records to be sent; the parts of their frame."""
-        batch = _Batch(self._next, count, payload)
+    def queue(
+        self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH
+    ) -> tuple[bytes, bytes | memoryview]:
+        """Takes records to be sent, or lines of JSON; the parts of their frame."""
+        batch = _Batch(self._next, count, payload, kind)
         self._next += count
         self._waiting.append(batch)
         self._held += len(payload)
@@ -128,7 +136,7 @@ class Session:
 
     @staticmethod
     def _parts(batch: _Batch) -> tuple[bytes, bytes | memoryview]:
-        return head(Kind.BATCH, batch.first, len(batch.payload)), batch.payload
+        return head(batch.kind, batch.first, len(batch.payload)), batch.payload
 
     def received(self, frame: Frame) -> list[tuple[bytes, bytes | memoryview]]:
         """Takes a frame of the intake; what is to be sent (again) because of it. SupplierError if it is the end."""
@@ -153,14 +161,14 @@ class Session:
             # The log is not the one that acknowledged what came before. What is left begins a session of its own.
             left = self._waiting
             self._begin()
-            raise _Renumber([(batch.payload, batch.count) for batch in left])
+            raise Renumber([(batch.payload, batch.count, batch.kind) for batch in left])
         known = sequence if welcome["known"] else 0
         return [self._parts(batch) for batch in self._waiting if batch.end > known]
 
-    def renumber(self, left: list[tuple[bytes | memoryview, int]]) -> None:
+    def renumber(self, left: Left) -> None:
         """Queues what was left of an earlier session."""
-        for payload, count in left:
-            self.queue(payload, count)
+        for payload, count, kind in left:
+            self.queue(payload, count, kind)
 
     def _acknowledge(self, frame: Frame) -> None:
         while self._waiting and self._waiting[0].end <= frame.number:
@@ -185,14 +193,9 @@ class Session:
             self._on_refusal(refusal)
 
 
-class _Renumber(ConnectionResetError):
+class Renumber(ConnectionResetError):
     """The session can't go on; `left` has to be sent in a new one."""
 
-    def __init__(self, left: list[tuple[bytes | memoryview, int]]) -> None:
+    def __init__(self, left: Left) -> None:
         super().__init__("the log does not know this session's beginning")
         self.left = left
-
-
-Renumber = _Renumber
-#: What numpy rows of a stream look like needs the types that the intake has.
-__all__ = ["MAX_BATCH", "Refusal", "Renumber", "Session", "SupplierError", "Type"]

@@ -34,6 +34,7 @@ class _Common:
         address: str,
         streams: Iterable[Stream] | None,
         token: str | None,
+        default_stream: str | None,
         window: int,
         patience: float,
         on_refusal: Callable[[Refusal], None] | None,
@@ -42,7 +43,7 @@ class _Common:
         self._address = address
         self._window = window
         self._patience = patience
-        self._session = Session(streams, token=token, on_refusal=on_refusal)
+        self._session = Session(streams, token=token, default_stream=default_stream, on_refusal=on_refusal)
 
     @property
     def acknowledged(self) -> int:
@@ -89,6 +90,25 @@ class _Common:
             yield b"".join(parts), len(parts)
 
     @staticmethod
+    def _lines(records: Iterable[bytes]) -> Iterable[tuple[bytes, int]]:
+        lines: list[bytes] = []
+        size = 0
+        for record in records:
+            if record.isspace() or not record:
+                record = b"null"  # no record, and to be kept as such; a blank line would not be seen
+            if b"\n" in record:
+                raise ValueError("a record of JSON has a line end in it")
+            if len(record) > MAX_BATCH - 8:
+                raise ValueError(f"a record of {len(record)} bytes is longer than any that is taken")
+            if lines and size + len(record) + 1 > MAX_BATCH - 8:
+                yield _padded(lines), len(lines)
+                lines, size = [], 0
+            lines.append(record)
+            size += len(record) + 1
+        if lines:
+            yield _padded(lines), len(lines)
+
+    @staticmethod
     def _slices(rows: np.ndarray[Any, Any]) -> Iterable[tuple[memoryview, int]]:
         from cepheid.service.arrays import row_bytes
 
@@ -103,6 +123,11 @@ class _Common:
         reason = f": {notice.reason}" if notice is not None else f": {error}" if error is not None else ""
         pending = self._session.pending
         return SupplierError(f"{self._address}: {what} for {self._patience:g} s, {pending} events wait{reason}")
+
+
+def _padded(lines: list[bytes]) -> bytes:
+    text = b"\n".join(lines)
+    return text + b"\n" * (-len(text) % 8)
 
 
 class Supplier(_Common):
@@ -120,11 +145,12 @@ class Supplier(_Common):
         streams: Iterable[Stream] | None = None,
         *,
         token: str | None = None,
+        default_stream: str | None = None,
         window: int = 8 * 1024 * 1024,
         patience: float = 30.0,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
-        super().__init__(address, streams, token, window, patience, on_refusal)
+        super().__init__(address, streams, token, default_stream, window, patience, on_refusal)
         self._socket: socket.socket | None = None
         self._frames = Frames()
         self._connect(time.monotonic() + patience)
@@ -155,6 +181,14 @@ class Supplier(_Common):
         for payload, count in self._slices(rows):
             self._push(payload, count)
 
+    def push_json(self, records: Iterable[bytes]) -> None:
+        """Sends records as they came, each a text of JSON without line ends; the intake judges them.
+
+        One that names no stream is of `default_stream`. Those that don't fit are kept as dead letters.
+        """
+        for payload, count in self._lines(records):
+            self._push(payload, count, Kind.LINES)
+
     def push_columns(self, stream: str, id: object, time: object, **columns: object) -> None:
         """Sends events given as columns, each an array or one value for all; they are copied into rows, once."""
         from cepheid.service.arrays import rows_of
@@ -183,10 +217,10 @@ class Supplier(_Common):
             self._socket.close()
             self._socket = None
 
-    def _push(self, payload: bytes | memoryview, count: int) -> None:
+    def _push(self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH) -> None:
         if self._session.held:
             self._until(lambda: self._session.held <= self._window, "the window was full")
-        parts = self._session.queue(payload, count)
+        parts = self._session.queue(payload, count, kind)
         if self._socket is None:
             self._connect(time.monotonic() + self._patience)
             return
@@ -278,11 +312,12 @@ class AsyncSupplier(_Common):
         streams: Iterable[Stream] | None = None,
         *,
         token: str | None = None,
+        default_stream: str | None = None,
         window: int = 8 * 1024 * 1024,
         patience: float = 30.0,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
-        super().__init__(address, streams, token, window, patience, on_refusal)
+        super().__init__(address, streams, token, default_stream, window, patience, on_refusal)
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()

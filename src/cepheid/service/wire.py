@@ -33,6 +33,7 @@ class Kind(IntEnum):
     DONE = 10
     STATUS = 11
     COUNTERS = 12
+    LINES = 13
 
 
 class Frame(NamedTuple):
