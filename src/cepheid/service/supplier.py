@@ -135,8 +135,9 @@ class Supplier(_Common):
 
     `push` returns when the event is on its way, `flush` when all are safe. At most `window` bytes are on their way:
     then `push` waits. After a break it connects again and sends what was not acknowledged; the intake recognises what
-    it had. If the intake can't be reached, or takes nothing, for `patience` seconds, there is a SupplierError; what was
-    pushed is kept, and the next call tries again. `streams`, if given, are compared with the intake's.
+    it had. If the intake can't be reached, or takes nothing, for `patience` seconds, there is a SupplierError: then
+    `push` has not taken its event; what was pushed before is kept, and the next call tries again. `streams`, if given,
+    are compared with the intake's.
     """
 
     def __init__(
@@ -218,17 +219,14 @@ class Supplier(_Common):
             self._socket = None
 
     def _push(self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH) -> None:
-        if self._session.held:
+        if self._socket is None or self._session.held > self._window:
             self._until(lambda: self._session.held <= self._window, "the window was full")
         parts = self._session.queue(payload, count, kind)
-        if self._socket is None:
-            self._connect(time.monotonic() + self._patience)
-            return
         try:
             self._send(parts)
             self._receive(0)
         except OSError as error:
-            self._broken(error)
+            self._broken(error)  # the next call connects again, and sends again
 
     def _send(self, parts: tuple[bytes, bytes | memoryview]) -> None:
         assert self._socket is not None
