@@ -1,5 +1,6 @@
 //! Log, records and intake for Python; the guard and the types as in `python`.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,9 +37,10 @@ pub(crate) fn run_intake(
 ) -> PyResult<()> {
     guard(|| {
         let config = Config::parse(config).map_err(PyValueError::new_err)?;
-        let mut server = py
-            .detach(|| Server::open(config, signal_fd))
-            .map_err(PyOSError::new_err)?;
+        // SAFETY: the caller's descriptor is open during this call; it is copied, and only the copy is kept.
+        let borrowed = signal_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        let signal = borrowed.map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let mut server = py.detach(|| Server::open(config, signal)).map_err(PyOSError::new_err)?;
         if let Some(ready) = ready {
             ready.call1((server.addresses(),))?;
         }

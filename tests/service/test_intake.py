@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ import pytest
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.service.intake import IntakeError
+from cepheid.service.intake import IntakeConfig, IntakeError
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import (
     AIR,
     STREAMS,
+    VIBRATION,
     Start,
     air,
     connected,
@@ -292,3 +294,65 @@ def test_of_two_connections_of_a_session_the_later_goes_on(intake: Start, tmp_pa
         one._session._waiting.clear()
         one._session._held = 0
     assert [each.event.id for each in logged(tmp_path)] == [1, 2]
+
+
+def test_streams_come_and_go_while_it_runs(intake: Start, tmp_path: Path) -> None:
+    """Under load, with numbers of streams that move: no connection ends, and no event is lost."""
+    process = intake(durability="interval 10ms")
+    stop, pushed = threading.Event(), [0]
+
+    def supply() -> None:
+        with Supplier(process.address) as supplier:
+            while not stop.is_set():
+                supplier.push_many(air(number) for number in range(pushed[0], pushed[0] + 100))
+                pushed[0] += 100
+
+    thread = threading.Thread(target=supply)
+    thread.start()
+    added = Stream("aaa", {"x": Type.INT})
+
+    def config(*streams: Stream) -> IntakeConfig:
+        return IntakeConfig(streams, tmp_path / "log", ())
+
+    with Supplier(process.address) as other:
+        other.push(Event("vibration", 1, 0, {"axis": 1}))
+        process.reload(config(AIR, VIBRATION, added))
+        other.push(Event("vibration", 2, 0, {"axis": 2}))
+        other.refresh()
+        other.push(Event("aaa", 1, 0, {"x": 1}))
+        other.push(Event("vibration", 1, 0, {"axis": 3}))
+        process.reload(config(AIR, added))
+        other.push(Event("vibration", 3, 0))
+        other.push(Event("aaa", 2, 0))
+        other.flush()
+        assert [refusal.code for refusal in other.refusals] == ["unknown-stream"]
+        with pytest.raises(IntakeError, match="order of their names"):
+            process.reload(config(added, added))
+        counters = other.counters()["counters"]
+    stop.set()
+    thread.join()
+    assert (counters["connections"], counters["cut"], counters["refused"]) == (6, 0, 0)
+    found = logged(tmp_path)
+    assert [each.event.id for each in found if each.event.stream == "air"] == list(range(pushed[0]))
+    rest = [(each.event.stream, each.event.id, each.duplicate) for each in found if each.event.stream != "air"]
+    vibrations = [("vibration", 1, False), ("vibration", 2, False), ("aaa", 1, False), ("vibration", 1, True)]
+    assert rest == [*vibrations, ("aaa", 2, False)]
+    process.kill()
+    with Supplier(intake(streams=[AIR, added]).address) as supplier:
+        supplier.push(Event("aaa", 2, 0))
+    assert logged(tmp_path)[-1].duplicate
+
+
+def test_what_was_not_acknowledged_keeps_its_stream_when_numbers_move(intake: Start, tmp_path: Path) -> None:
+    process = intake()
+    with Supplier(process.address) as supplier:
+        supplier.push(Event("vibration", 1, 0, {"axis": 1}))
+        supplier.flush()
+        process.kill()
+        supplier.push(Event("vibration", 2, 0, {"axis": 2}))  # into a dead connection, with the number of before
+        intake(streams=[AIR, VIBRATION, Stream("aaa", {"x": Type.INT})])
+        supplier.flush()
+    assert [(each.event.stream, each.event.id, each.event.attributes["axis"]) for each in logged(tmp_path)] == [
+        ("vibration", 1, 1),
+        ("vibration", 2, 2),
+    ]

@@ -3,11 +3,12 @@
 use serde::Deserialize;
 use std::collections::HashMap;
 
+use super::acks::Due;
 use super::connection::{Connection, Mode};
 use super::dead::{OVERHEAD, Place};
 use super::decode::Misfit;
 use super::ids::IdKind;
-use super::server::{Due, Server, Taken};
+use super::server::{Server, Taken};
 use super::wire::{Frame, Kind, MAX_FRAME, Refusal};
 use crate::log::{Error, fingerprint, frame};
 use crate::record::{self, DUPLICATE, LATE, TEXT_ID};
@@ -29,6 +30,9 @@ struct Hello {
     /// The stream of lines of JSON that name none.
     #[serde(default)]
     default_stream: Option<String>,
+    /// What its numbers of streams mean, by name and fingerprint, if it has numbers from an earlier connection.
+    #[serde(default)]
+    numbers: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -42,6 +46,7 @@ enum Role {
 struct Found {
     from: usize,
     to: usize,
+    stream: u16,
     misfit: Option<Misfit>,
 }
 
@@ -122,11 +127,25 @@ impl Server {
         if hello.role == Role::Reader {
             return Ok(Role::Reader);
         }
-        if let Some(name) = &hello.default_stream {
-            let number = schemas.iter().position(|stream| stream.name == *name);
-            let unknown = || Refusal::fatal("unknown-stream", format!("there is no stream '{name}' here"));
-            connection.default_stream = Some(number.ok_or_else(unknown)?);
+        if let Some(name) = hello
+            .default_stream
+            .as_ref()
+            .filter(|name| schemas.iter().all(|s| s.name != **name))
+        {
+            return Err(Refusal::fatal(
+                "unknown-stream",
+                format!("there is no stream '{name}' here"),
+            ));
         }
+        connection.default_stream = hello.default_stream;
+        // What the supplier's numbers mean: as it says, and then the streams that it does not know, in their order.
+        connection.streams = hello.numbers;
+        for schema in &schemas {
+            if connection.streams.iter().all(|(name, _)| *name != schema.name) {
+                connection.streams.push((schema.name.clone(), fingerprint(schema)));
+            }
+        }
+        self.renumber(connection);
         let session = u64::from_str_radix(&hello.session, 16)
             .ok()
             .filter(|session| *session != 0);
@@ -162,6 +181,16 @@ impl Server {
         Ok(Role::Supplier)
     }
 
+    /// Finds the streams that a supplier's numbers mean.
+    pub(super) fn renumber(&self, connection: &mut Connection) {
+        let schemas = self.config.schemas();
+        let find = |(name, theirs): &(String, String)| {
+            let number = schemas.iter().position(|schema| schema.name == *name)?;
+            (fingerprint(&schemas[number]) == *theirs).then_some(number as u16)
+        };
+        connection.numbers = connection.streams.iter().map(find).collect();
+    }
+
     fn take_batch(
         &mut self,
         at: usize,
@@ -173,7 +202,7 @@ impl Server {
             return Ok(Taken::Yes);
         };
         let skip = (next - frame.number) as usize;
-        let Some((found, total)) = self.judge_records(frame.payload, skip) else {
+        let Some((found, total)) = self.judge_records(connection, frame.payload, skip) else {
             connection.refuse(
                 frame.number,
                 &Refusal::fatal(
@@ -213,7 +242,7 @@ impl Server {
 
     /// The records of a batch but the first `skip`, each with what is wrong with it, and how many there are in all; None if
     /// their lengths make no sense. Nothing is changed.
-    fn judge_records(&self, payload: &[u8], skip: usize) -> Option<(Vec<Found>, usize)> {
+    fn judge_records(&self, connection: &Connection, payload: &[u8], skip: usize) -> Option<(Vec<Found>, usize)> {
         let mut found = Vec::new();
         let (mut from, mut total) = (0, 0);
         // The kinds of ids that streams without one get by this batch.
@@ -223,8 +252,16 @@ impl Server {
             let to = from + length;
             let bytes = payload.get(from..to)?;
             if total >= skip {
-                let misfit = self.misfit(bytes, &mut kinds);
-                found.push(Found { from, to, misfit });
+                let (stream, misfit) = match self.judge_record(connection, bytes, &mut kinds) {
+                    Ok(stream) => (stream, None),
+                    Err(misfit) => (0, Some(misfit)),
+                };
+                found.push(Found {
+                    from,
+                    to,
+                    stream,
+                    misfit,
+                });
             }
             total += 1;
             from = to;
@@ -232,37 +269,42 @@ impl Server {
         Some((found, total))
     }
 
-    fn misfit(&self, bytes: &[u8], kinds: &mut HashMap<u16, IdKind>) -> Option<Misfit> {
-        let stream = record::stream(bytes);
-        let Some(layout) = self.layouts.get(usize::from(stream)) else {
-            return Some(Misfit::new("unknown-stream", format!("there is no stream {stream}")));
+    /// The stream of a record, or what is wrong with it.
+    fn judge_record(
+        &self,
+        connection: &Connection,
+        bytes: &[u8],
+        kinds: &mut HashMap<u16, IdKind>,
+    ) -> Result<u16, Misfit> {
+        let theirs = usize::from(record::stream(bytes));
+        let Some(stream) = connection.numbers.get(theirs).copied().flatten() else {
+            let reason = match connection.streams.get(theirs) {
+                Some((name, _)) => format!("stream '{name}' is not here any more, or has other attributes or types"),
+                None => format!("there is no stream of number {theirs}"),
+            };
+            return Err(Misfit::new("unknown-stream", reason));
         };
-        let of_stream = |misfit: Misfit| {
-            Some(Misfit {
-                stream: Some(stream),
-                ..misfit
-            })
+        let of_stream = |misfit: Misfit| Misfit {
+            stream: Some(stream),
+            ..misfit
         };
-        if let Err(fault) = record::check(bytes, layout) {
+        let config = &self.config.streams[usize::from(stream)];
+        if let Err(fault) = record::check_but_stream(bytes, &self.layouts[usize::from(stream)]) {
             let mut reason = fault.to_string();
-            if let Some(slot) = fault.slot() {
-                let name = &self.config.streams[usize::from(stream)].attributes[slot].0;
+            if let Some((name, _)) = fault.slot().and_then(|slot| config.attributes.get(slot)) {
+                let slot = fault.slot().unwrap_or_default();
                 reason = reason.replacen(&format!("attribute {slot}"), &format!("attribute '{name}'"), 1);
             }
-            return of_stream(Misfit::new(fault.code(), reason));
+            return Err(of_stream(Misfit::new(fault.code(), reason)));
         }
         let id = record::id(bytes);
         let known = self.sequencer.ids_of(stream);
-        if let Err(misfit) = known.check(id, &self.config.streams[usize::from(stream)].name) {
-            return of_stream(misfit);
-        }
+        known.check(id, &config.name).map_err(of_stream)?;
         if known.kind.is_none() && *kinds.entry(stream).or_insert(IdKind::of(id)) != IdKind::of(id) {
-            return of_stream(Misfit::new(
-                "wrong-type",
-                "'id': of another kind than those before it".to_owned(),
-            ));
+            let reason = "'id': of another kind than those before it".to_owned();
+            return Err(of_stream(Misfit::new("wrong-type", reason)));
         }
-        None
+        Ok(stream)
     }
 
     /// Appends the records of a batch that are in order, and keeps the others as dead letters.
@@ -278,7 +320,16 @@ impl Server {
         let (begun, buffer) = log.begin();
         let mut count = 0;
         let first = reached - found.len() as u64;
-        for (number, Found { from, to, misfit }) in (first..).zip(found) {
+        for (
+            number,
+            Found {
+                from,
+                to,
+                stream,
+                misfit,
+            },
+        ) in (first..).zip(found)
+        {
             let bytes = &frame.payload[*from..*to];
             if let Some(misfit) = misfit {
                 *counters.dead_letters.entry(misfit.code).or_default() += 1;
@@ -298,13 +349,14 @@ impl Server {
                 connection.refuse(number, &refusal);
                 continue;
             }
-            let (stream, id) = (record::stream(bytes), record::id(bytes));
+            let (stream, id) = (*stream, record::id(bytes));
             sequencer.ids()[usize::from(stream)].saw(id, false);
             let marks = sequencer.judge(stream, record::time(bytes), id);
             counters.late += u64::from(marks & LATE != 0);
             counters.duplicates += u64::from(marks & DUPLICATE != 0);
             let start = buffer.len();
             buffer.extend_from_slice(bytes);
+            record::set_stream(&mut buffer[start..], stream);
             // What the supplier says about late, duplicate and counted does not count.
             buffer[start + record::FLAGS_AT] = record::flags(bytes) & TEXT_ID | marks;
             count += 1;

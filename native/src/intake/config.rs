@@ -83,6 +83,9 @@ pub struct Config {
     pub streams: Vec<StreamConfig>,
     /// The stream of JSON records that name none.
     pub default_stream: Option<String>,
+    /// A file to read the streams from again, when asked to.
+    #[serde(default)]
+    pub reload: Option<PathBuf>,
     /// The most connections at a time.
     #[serde(default = "default_connections")]
     pub connections: usize,

@@ -130,7 +130,11 @@ pub struct Connection {
     /// Lines that came.
     pub lines: u64,
     /// The stream of lines that name none, if the supplier said one.
-    pub default_stream: Option<usize>,
+    pub default_stream: Option<String>,
+    /// What its numbers of streams mean: name and fingerprint.
+    pub streams: Vec<(String, String)>,
+    /// The numbers here of its streams; None: there is none like that now.
+    pub numbers: Vec<Option<u16>>,
     /// Events that were taken.
     pub accepted: u64,
     /// Those that became dead letters.
@@ -165,6 +169,8 @@ impl Connection {
             generation,
             lines: 0,
             default_stream: None,
+            streams: Vec::new(),
+            numbers: Vec::new(),
             accepted: 0,
             dead: 0,
             dead_in_a_row: 0,

@@ -108,7 +108,7 @@ impl Decoder {
     pub fn decode(
         &self,
         line: &[u8],
-        default: Option<usize>,
+        default: Option<&str>,
         ids: &mut [Ids],
         encoder: &mut Encoder,
     ) -> Result<u16, Misfit> {
@@ -126,7 +126,12 @@ impl Decoder {
                 format!("expected a JSON object, found {}", describe(&record)),
             ));
         };
-        let number = self.stream_of(members, default.or(self.default))?;
+        let number = self.stream_of(
+            members,
+            default
+                .and_then(|name| self.numbers.get(name).copied())
+                .or(self.default),
+        )?;
         let stream = number as u16;
         self.decode_members(number, members, ids, encoder)
             .map_err(|misfit| Misfit {

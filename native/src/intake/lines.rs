@@ -1,10 +1,11 @@
 //! Lines of JSON, for a person with a terminal and for whoever has no library at hand.
 
+use super::acks::Due;
 use super::batches::is_token;
 use super::connection::{Connection, Mode};
 use super::dead::{OVERHEAD, Place};
 use super::decode::{MAX_LINE, Misfit, too_long};
-use super::server::{Due, Server, Taken};
+use super::server::{Server, Taken};
 use super::text::{Json, parse};
 use super::wire::{Frame, Refusal};
 use crate::log::{Error, frame};
@@ -143,8 +144,9 @@ impl Server {
         let result = match line.len() {
             length if length > MAX_LINE => Err(too_long(length)),
             _ => {
-                let (ids, default) = (self.sequencer.ids(), connection.default_stream);
-                self.decoder.decode(line, default, ids, &mut self.encoder)
+                let default = connection.default_stream.as_deref();
+                self.decoder
+                    .decode(line, default, self.sequencer.ids(), &mut self.encoder)
             }
         };
         match result {

@@ -3,6 +3,7 @@
 //! A process of its own with one loop over all connections (`server`), a thread that syncs the log, and a thread a reader of
 //! the log from elsewhere (`readers`). It knows nothing of the engine, and goes on when that is dead.
 
+mod acks;
 mod base64;
 mod batches;
 mod config;
@@ -14,6 +15,7 @@ pub mod instant;
 mod lines;
 mod listen;
 mod readers;
+mod reload;
 mod sequencer;
 mod server;
 pub mod text;

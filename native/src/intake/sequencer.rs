@@ -99,9 +99,9 @@ impl Memory {
         }
     }
 
-    /// Whether this id came before, as far as is remembered; it is from now on.
+    /// Whether this id came before, as far as is remembered; it is from now on. `stream` has 63 bits.
     #[inline]
-    fn came(&mut self, stream: u16, id: IdRef<'_>) -> bool {
+    fn came(&mut self, stream: u64, id: IdRef<'_>) -> bool {
         let key = match id {
             // Exact: a number and its stream have room in the key.
             IdRef::Int(id) => 1 << 127 | u128::from(stream) << 64 | u128::from(id as u64),
@@ -124,6 +124,8 @@ impl Memory {
 /// Decides, and remembers what later decisions need.
 pub struct Sequencer {
     streams: Vec<StreamSchema>,
+    /// What the memory of duplicates has for a stream: of its name, as its number may change.
+    keys: Vec<u64>,
     lateness: Vec<i64>,
     known: Vec<Known>,
     /// The parts of `known` that reading a record changes, apart, so that they can be lent.
@@ -142,6 +144,7 @@ impl Sequencer {
         });
         Sequencer {
             streams: config.schemas(),
+            keys: config.streams.iter().map(|stream| key_of(&stream.name)).collect(),
             lateness: config.streams.iter().map(|stream| stream.lateness).collect(),
             known: vec![Known::default(); config.streams.len()],
             ids: ids.collect(),
@@ -149,6 +152,17 @@ impl Sequencer {
             sessions: HashMap::new(),
             uses: 0,
         }
+    }
+
+    /// Goes on with the streams of another configuration; what is known of those that stay is kept.
+    pub fn renew(&mut self, config: &Config) {
+        let mut next = Sequencer::new(config);
+        next.load(self.snapshot());
+        // Taken over as they are: ids are remembered by names of streams, and sessions are of no stream.
+        std::mem::swap(&mut next.memory, &mut self.memory);
+        std::mem::swap(&mut next.sessions, &mut self.sessions);
+        next.uses = self.uses;
+        *self = next;
     }
 
     /// Reads back what the log says: as much of its end as the memory of duplicates holds. Whether the log's streams, at
@@ -221,7 +235,7 @@ impl Sequencer {
         if greatest.is_some_and(|greatest| time < greatest.saturating_sub(self.lateness[at])) {
             marks |= LATE;
         }
-        if self.memory.came(stream, id) {
+        if self.memory.came(self.keys[at], id) {
             marks |= DUPLICATE;
         } else if greatest.is_none_or(|greatest| time > greatest) {
             *greatest = Some(time);
@@ -260,8 +274,13 @@ impl Sequencer {
 
     /// What a segment begins with.
     pub fn state(&self) -> Vec<u8> {
+        // Names and numbers always have a JSON text.
+        serde_json::to_vec(&self.snapshot()).unwrap_or_default()
+    }
+
+    fn snapshot(&self) -> State {
         let known = self.known.iter().zip(&self.ids);
-        let state = State {
+        State {
             streams: self.streams.clone(),
             known: known
                 .map(|(known, ids)| Known {
@@ -270,10 +289,15 @@ impl Sequencer {
                 })
                 .collect(),
             sessions: self.sessions.iter().map(|(session, at)| (*session, at.next)).collect(),
-        };
-        // Names and numbers always have a JSON text.
-        serde_json::to_vec(&state).unwrap_or_default()
+        }
     }
+}
+
+/// 63 bits of a stream's name.
+fn key_of(name: &str) -> u64 {
+    let hash = blake2b_simd::Params::new().hash_length(8).hash(name.as_bytes());
+    let bytes = hash.as_bytes().first_chunk().copied().unwrap_or_default();
+    u64::from_le_bytes(bytes) >> 1
 }
 
 fn state_of(body: &[u8]) -> Option<State> {

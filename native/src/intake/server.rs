@@ -4,22 +4,25 @@
 //! at most MAX_UNSYNCED. Where a bound is reached, sockets are not read, so that suppliers wait.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::sync::Arc;
 
+use super::acks::{Due, Waiting};
 use super::config::{Address, Config};
 use super::connection::{Came, Connection, Mode, Stream};
 use super::dead::DeadLetters;
 use super::decode::Decoder;
 use super::listen::Listener;
 use super::readers;
+use super::reload::Signal;
 use super::sequencer::Sequencer;
-use super::wire::{self, Found, GREETING, Kind, Refusal};
+use super::wire::{self, Found, GREETING, Refusal};
 use crate::log::{Error, Log, schema};
 use crate::record::{Encoder, Schema};
 
@@ -62,27 +65,12 @@ pub struct Counters {
     pub refused: u64,
     /// How often a batch had to wait for room on disk.
     pub full: u64,
+    /// How often the configuration was read again.
+    pub reloads: u64,
+    /// What was wrong with it the last time.
+    pub reload_error: Option<String>,
     /// How often segments that are not to be kept could not be removed.
     pub retention_failures: u64,
-}
-
-/// What an acknowledgement says when it is due.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Due {
-    /// A session has come to this number, and the log to this offset.
-    Reached(u64, u64),
-    /// The end of the lines.
-    Summary,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    ticket: u64,
-    dead_ticket: u64,
-    bytes: usize,
-    at: usize,
-    generation: u64,
-    due: Due,
 }
 
 /// What became of something that a connection sent.
@@ -112,23 +100,25 @@ pub struct Server {
     pub(super) suppliers: HashMap<u64, usize>,
     poll: Poll,
     listeners: Vec<Listener>,
-    connections: Vec<Option<Connection>>,
+    pub(super) connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     generations: u64,
     ready: VecDeque<usize>,
     stalled: Vec<usize>,
-    waiting: VecDeque<Waiting>,
-    unsynced: usize,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) unsynced: usize,
     /// Whether what is staged could not be written for want of room.
-    blocked: bool,
+    pub(super) blocked: bool,
     spare: Vec<u8>,
     readers: readers::Pool,
     last_tick: Instant,
+    pub(super) signals: Option<File>,
 }
 
 impl Server {
-    /// Opens the log and listens. `signal` is a descriptor that becomes readable when the intake is to end.
-    pub fn open(config: Config, signal: Option<RawFd>) -> Result<Server, String> {
+    /// Opens the log and listens. `signal` is read for numbers of signals, a byte each: SIGHUP reads the configuration
+    /// again, any other ends the intake.
+    pub fn open(config: Config, signal: Option<OwnedFd>) -> Result<Server, String> {
         let poll = Poll::new().map_err(|error| format!("epoll: {error}"))?;
         let registry = poll.registry();
         let waker = Arc::new(Waker::new(registry, WAKER).map_err(|error| format!("epoll: {error}"))?);
@@ -167,9 +157,9 @@ impl Server {
                 .map_err(|error| format!("{text}: {error}"))?;
             listeners.push(listener);
         }
-        if let Some(signal) = signal {
+        if let Some(signal) = &signal {
             registry
-                .register(&mut SourceFd(&signal), SIGNAL, Interest::READABLE)
+                .register(&mut SourceFd(&signal.as_raw_fd()), SIGNAL, Interest::READABLE)
                 .map_err(|error| format!("the descriptor for signals: {error}"))?;
         }
         raise_file_limit();
@@ -197,6 +187,7 @@ impl Server {
             spare: Vec::new(),
             readers: readers::Pool::new(folder),
             last_tick: Instant::now(),
+            signals: signal.map(File::from),
         })
     }
 
@@ -221,7 +212,10 @@ impl Server {
             }
             for event in &events {
                 match event.token() {
-                    SIGNAL => return self.end(),
+                    SIGNAL => match self.signal() {
+                        Signal::End => return self.end(),
+                        Signal::Reload => self.reload(),
+                    },
                     WAKER => {}
                     Token(at) if at >= FIRST_LISTENER => self.accept(at - FIRST_LISTENER),
                     Token(at) => {
@@ -304,7 +298,7 @@ impl Server {
         }
     }
 
-    fn flush(&mut self, at: usize) {
+    pub(super) fn flush(&mut self, at: usize) {
         let keep = self
             .connections
             .get_mut(at)
@@ -372,20 +366,6 @@ impl Server {
             if self.blocked {
                 break;
             }
-        }
-        Ok(())
-    }
-
-    /// Commits; if there is no room, nothing is read until there is.
-    fn commit_or_wait(&mut self) -> Result<(), String> {
-        match self.commit() {
-            Ok(()) => self.blocked = false,
-            Err(Error::Full(_)) if self.blocked => {}
-            Err(Error::Full(_)) => {
-                self.blocked = true;
-                self.counters.full += 1;
-            }
-            Err(error) => return Err(error.to_string()),
         }
         Ok(())
     }
@@ -536,74 +516,6 @@ impl Server {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Writes what the round has brought: dead letters first, then events.
-    fn commit(&mut self) -> Result<(), Error> {
-        let bytes = self.log.staged();
-        let dead_ticket = self.dead.commit()?;
-        let ticket = self.log.commit()?;
-        self.unsynced += bytes;
-        let mut bytes = bytes;
-        for (at, generation, due) in self.fresh.drain(..) {
-            self.waiting.push_back(Waiting {
-                ticket,
-                dead_ticket,
-                bytes,
-                at,
-                generation,
-                due,
-            });
-            bytes = 0;
-        }
-        if bytes > 0 {
-            // Of nobody's who waits: lines, whose senders are told in the end.
-            let due = Due::Reached(0, 0);
-            self.waiting.push_back(Waiting {
-                ticket,
-                dead_ticket,
-                bytes,
-                at: usize::MAX,
-                generation: 0,
-                due,
-            });
-        }
-        Ok(())
-    }
-
-    /// Tells suppliers what is safe.
-    fn acknowledge(&mut self) -> Result<(), String> {
-        let (durable, dead) = (self.log.durable()?, self.dead.durable()?);
-        let mut reached: HashMap<usize, (u64, Due)> = HashMap::new();
-        while let Some(waiting) = self.waiting.front().copied() {
-            if waiting.ticket > durable || waiting.dead_ticket > dead {
-                break;
-            }
-            self.waiting.pop_front();
-            self.unsynced = self.unsynced.saturating_sub(waiting.bytes);
-            reached.insert(waiting.at, (waiting.generation, waiting.due));
-        }
-        for (at, (generation, due)) in reached {
-            let connection = self.connections.get_mut(at).and_then(Option::as_mut);
-            let Some(connection) = connection.filter(|connection| connection.generation == generation) else {
-                continue;
-            };
-            match due {
-                Due::Reached(number, offset) => {
-                    let mut payload = [0; 16];
-                    payload[..8].copy_from_slice(&offset.to_le_bytes());
-                    payload[8..].copy_from_slice(&connection.dead.to_le_bytes());
-                    connection.send(Kind::Ack, number, &payload);
-                }
-                Due::Summary => {
-                    let (accepted, dead) = (connection.accepted, connection.dead);
-                    connection.send_line(&serde_json::json!({ "accepted": accepted, "dead_letters": dead }));
-                    connection.closing = true;
-                }
-            }
-            self.flush(at);
-        }
-        Ok(())
     }
 
     /// What is done once a second.

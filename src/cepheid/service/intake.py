@@ -1,7 +1,8 @@
 """The intake as a process: what it is told, how it is started and ended.
 
 `python -m cepheid.service.intake` reads its configuration from standard input, says in a line of JSON on standard
-output where it listens, and runs until SIGTERM or SIGINT. All it does is native; Python only holds the process.
+output where it listens, and runs until SIGTERM or SIGINT; SIGHUP makes it read its streams again, from `intake.json` in
+its log's folder. All it does is native; Python only holds the process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service import schemas
+from cepheid.service.supplier import Supplier
 
 if TYPE_CHECKING:
     from cepheid.app.application import Application
@@ -50,6 +53,11 @@ class IntakeConfig:
     connections: int = 4096
     duplicates: int = 1 << 19
 
+    @property
+    def reload_path(self) -> Path:
+        """The file that SIGHUP makes the intake read its streams from."""
+        return self.log / "intake.json"
+
     def to_json(self) -> str:
         """For the native core (native/src/intake/config.rs)."""
         word, _, interval = self.durability.partition(" ")
@@ -67,6 +75,7 @@ class IntakeConfig:
             },
             "streams": [_stream(stream) for stream in in_order(self.streams)],
             "default_stream": self.default_stream,
+            "reload": str(self.reload_path),
             "connections": self.connections,
             "duplicates": self.duplicates,
         }
@@ -125,6 +134,22 @@ class IntakeProcess:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
+        """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
+        with Supplier(self.address, token=config.token, patience=timeout) as supplier:
+            before = supplier.counters()["counters"]["reloads"]
+            written = config.reload_path.with_suffix(".new")
+            written.write_text(config.to_json(), encoding="utf-8")
+            written.replace(config.reload_path)
+            self.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + timeout
+            while (counters := supplier.counters()["counters"])["reloads"] == before:
+                if time.monotonic() > deadline:
+                    raise IntakeError("the intake did not read its configuration again")
+                time.sleep(0.01)
+        if counters["reload_error"] is not None:
+            raise IntakeError(counters["reload_error"])
+
     def kill(self) -> None:
         """Ends it at once, as a crash would."""
         self.process.kill()
@@ -174,7 +199,7 @@ def main() -> int:
     reading.setblocking(False)
     writing.setblocking(False)
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
     def ready(listening: list[str]) -> None:

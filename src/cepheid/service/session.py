@@ -103,6 +103,9 @@ class Session:
         content: dict[str, object] = {"version": VERSION, "role": "supplier", "session": self.id}
         if fingerprints:
             content["streams"] = fingerprints
+        if self.streams:
+            # What was queued has the numbers of the first connection; the intake's may be others by now.
+            content["numbers"] = [[name, schemas.fingerprint(stream)] for name, stream in self.streams.items()]
         if self._default_stream is not None:
             content["default_stream"] = self._default_stream
         if self._token is not None:
@@ -153,7 +156,9 @@ class Session:
 
     def _resume(self, welcome: Mapping[str, Any]) -> list[tuple[bytes, bytes | memoryview]]:
         self.welcomed = True
-        self.streams = {s["name"]: schemas.stream_of(s) for s in welcome["streams"]}
+        # New ones come behind those that have numbers already; the intake counts them likewise.
+        for described in welcome["streams"]:
+            self.streams.setdefault(described["name"], schemas.stream_of(described))
         self.numbers = {name: number for number, name in enumerate(self.streams)}
         self.codec = schemas.codec(self.streams.values())
         sequence: int = welcome["sequence"]

@@ -201,6 +201,11 @@ class Supplier(_Common):
         """Waits until everything that was pushed is acknowledged."""
         self._until(lambda: self._session.held == 0, "nothing was acknowledged")
 
+    def refresh(self) -> None:
+        """Connects again, and so learns of streams that were added."""
+        self.close()
+        self._connect(time.monotonic() + self._patience)
+
     def counters(self) -> Mapping[str, Any]:
         """What the intake counts."""
         self._session.counters = None
