@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from cepheid.spark.jars import _ivy, jars_folder
+from cepheid.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,4 +62,61 @@ def mosquitto(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
+        process.wait(timeout=30)
+
+
+KAFKA = "4.3.1"
+
+
+def kafka_jars() -> Path:
+    """The jars of a broker, fetched once through the Ivy that pyspark ships, and cached beside Spark's."""
+    folder = jars_folder().parent / f"kafka-{KAFKA}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory() as temporary:
+            work = Path(temporary)
+            (work / "ivy.xml").write_text(
+                '<ivy-module version="2.0"><info organisation="cepheid" module="kafka"/><dependencies>'
+                f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="default->master,runtime"/>'
+                "</dependencies></ivy-module>"
+            )
+            command: list[str | Path] = [find_java().path, f"-Divy.default.ivy.user.dir={work}/home", "-jar", _ivy()]
+            command += ["-error", "-cache", work / "cache", "-ivy", work / "ivy.xml", "-types", "jar", "bundle"]
+            command += ["-m2compatible", "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"]
+            fetched = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+            if fetched.returncode != 0 or not (work / "jars" / f"kafka_2.13-{KAFKA}.jar").exists():
+                pytest.skip(f"the jars of Kafka {KAFKA} could not be fetched: {fetched.stdout[-300:]}")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(work / "jars", folder.with_suffix(".new"), dirs_exist_ok=True)
+            folder.with_suffix(".new").rename(folder)
+    return folder
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """A broker of one node in KRaft mode; its address."""
+    port, controller = free_port(), free_port()
+    config = folder / "kraft.properties"
+    config.write_text(
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        f"log.dirs={folder}/kafka\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n"
+        "group.initial.rebalance.delay.ms=0\ntransaction.state.log.replication.factor=1\n"
+        "transaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=1\n"
+    )
+    java = [str(find_java().path), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    java += ["-cp", f"{kafka_jars()}/*"]
+    identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    subprocess.run(
+        [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(config)], check=True, capture_output=True
+    )
+    with (folder / "kafka.log").open("ab") as log:
+        process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+    try:
+        wait_for_port(port, process)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
         process.wait(timeout=30)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from cepheid.app import load
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.service.intake import IntakeConfig, IntakeError
+from cepheid.service.intake import IntakeConfig, IntakeError, config_of, start
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import (
     AIR,
@@ -28,6 +29,7 @@ from tests.service.intakes import (
     logged,
     read,
     say,
+    tail_of,
 )
 
 
@@ -356,3 +358,42 @@ def test_what_was_not_acknowledged_keeps_its_stream_when_numbers_move(intake: St
         ("vibration", 1, 1),
         ("vibration", 2, 2),
     ]
+
+
+def test_an_application_says_what_its_intake_is_told(tmp_path: Path) -> None:
+    (tmp_path / "plant.yaml").write_text(
+        "name: plant\n"
+        "streams:\n"
+        "  b: {attributes: {x: int}, lateness: 2s, id: string}\n"
+        "  a: {attributes: {flow: float}, spellings: {flow: [airflow]}, extras: true}\n"
+        "consumers: {c: {input: a}}\n"
+        "archive: {path: archive}\n"
+        "service: {listen: 'unix:data/plant.sock', log: {path: data/log, durability: interval 5ms, retain: 7d}}\n"
+    )
+    config = config_of(load(tmp_path / "plant.yaml"))
+    told = json.loads(config.to_json())
+    assert told["listen"] == [f"unix:{tmp_path}/data/plant.sock"]
+    assert told["log"] == {
+        "path": f"{tmp_path}/data/log",
+        "durability": "interval 5000",
+        "segment_bytes": None,
+        "retain_bytes": None,
+        "retain_age": 7 * 86_400_000_000,
+        "consumers": ["archive"],
+    }
+    assert [(stream["name"], stream["lateness"], stream["id"], stream["extras"]) for stream in told["streams"]] == [
+        ("a", 0, None, True),
+        ("b", 2_000_000, "string", False),
+    ]
+    with start(config) as process:
+        assert say(process, b'{"stream": "a", "id": 1, "time": 0, "airflow": 2, "more": 3}\n') == [
+            '{"accepted":1,"dead_letters":0}'
+        ]
+    for log in ("data/log", "data/log/dead"):
+        tail_of(tmp_path / log).unlink()
+
+
+def test_an_application_without_a_log_has_no_intake(tmp_path: Path) -> None:
+    (tmp_path / "plant.yaml").write_text("name: plant\nstreams: {a: {attributes: {x: int}}}\n")
+    with pytest.raises(IntakeError, match="give it a section 'service'"):
+        config_of(load(tmp_path / "plant.yaml"))

@@ -21,7 +21,7 @@ from tests.service.intakes import STREAMS, Start, air, logged, starting
 
 
 @given(streams_and_events())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_records_hold_every_value(case: tuple[Stream, list[Event]]) -> None:
     """What is encoded here is decoded here; the intake's side is in the other tests."""
     stream, events = case

@@ -95,13 +95,13 @@ records = st.builds(
 
 
 @given(st.lists(st.builds(json.dumps, records, ensure_ascii=st.booleans()), max_size=6), st.booleans())
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_e3_records(lines: list[str], both: bool) -> None:
     agree([line.encode("utf-8", "surrogatepass") for line in lines], TWO if both else [EVERY])
 
 
 @given(st.dictionaries(st.sampled_from(list(EVERY.attributes)), raw_values, max_size=2))
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_e3_values(attributes: dict[str, object]) -> None:
     agree([json.dumps({"id": 1, "time": 0, **attributes}).encode()], [EVERY])
 
@@ -113,7 +113,7 @@ def test_e3_values(attributes: dict[str, object]) -> None:
     st.binary(max_size=3)
     | st.sampled_from([b"\\u12", b"\\ud83d\\ude00", b"NaN", b"-Infinity", b"01", b"1.", b"\xff", b'"']),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_e3_lines_that_were_changed(line: str, at: int, cut: int, put: bytes) -> None:
     raw = line.encode("utf-8", "surrogatepass")
     at %= len(raw) + 1

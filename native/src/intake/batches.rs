@@ -30,6 +30,9 @@ struct Hello {
     /// The stream of lines of JSON that name none.
     #[serde(default)]
     default_stream: Option<String>,
+    /// Whether numbers may be left out, as those of messages of a broker.
+    #[serde(default)]
+    sparse: bool,
     /// What its numbers of streams mean, by name and fingerprint, if it has numbers from an earlier connection.
     #[serde(default)]
     numbers: Vec<(String, String)>,
@@ -138,6 +141,7 @@ impl Server {
             ));
         }
         connection.default_stream = hello.default_stream;
+        connection.sparse = hello.sparse;
         // What the supplier's numbers mean: as it says, and then the streams that it does not know, in their order.
         connection.streams = hello.numbers;
         for schema in &schemas {
@@ -232,6 +236,9 @@ impl Server {
     pub(super) fn next_for(&self, connection: &mut Connection, session: u64, number: u64) -> Option<u64> {
         // A session that is not known begins where the supplier says: it is new, or was silent for too long.
         let next = self.sequencer.next_in(session).unwrap_or(number);
+        if number > next && connection.sparse {
+            return Some(number);
+        }
         if number > next {
             let reason = format!("batch {number} came, and {next} is next");
             connection.refuse(number, &Refusal::fatal("gap", reason));

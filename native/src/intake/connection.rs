@@ -131,6 +131,8 @@ pub struct Connection {
     pub lines: u64,
     /// The stream of lines that name none, if the supplier said one.
     pub default_stream: Option<String>,
+    /// Whether numbers in its session may be left out.
+    pub sparse: bool,
     /// What its numbers of streams mean: name and fingerprint.
     pub streams: Vec<(String, String)>,
     /// The numbers here of its streams; None: there is none like that now.
@@ -169,6 +171,7 @@ impl Connection {
             generation,
             lines: 0,
             default_stream: None,
+            sparse: false,
             streams: Vec::new(),
             numbers: Vec::new(),
             accepted: 0,

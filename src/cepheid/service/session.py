@@ -54,7 +54,11 @@ class _Batch:
 
 
 class Session:
-    """What a supplier has sent, and what of it is safe."""
+    """What a supplier has sent, and what of it is safe.
+
+    A `fixed` session, by 16 hex digits, is one whose numbers come from elsewhere, such as the offsets of a topic: they
+    may have gaps, and `resumed` says which one the log has come to.
+    """
 
     def __init__(
         self,
@@ -62,14 +66,17 @@ class Session:
         *,
         token: str | None = None,
         default_stream: str | None = None,
+        fixed: str | None = None,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
         self._token = token
         self._default_stream = default_stream
         self._expected = {} if streams is None else {stream.name: stream for stream in streams}
         self._on_refusal = on_refusal
+        self._fixed = fixed
         self._begin()
         self.welcomed = False
+        self.resumed: int | None = None
         self.acknowledged = 0
         self.offset: int | None = None
         self.dead_letters = 0
@@ -81,7 +88,7 @@ class Session:
         self.codec: RecordCodec | None = None
 
     def _begin(self) -> None:
-        self.id = f"{secrets.randbits(63) + 1:016x}"
+        self.id = self._fixed or f"{secrets.randbits(63) + 1:016x}"
         self._next = 0
         self._waiting: deque[_Batch] = deque()
         self._held = 0
@@ -106,6 +113,8 @@ class Session:
         if self.streams:
             # What was queued has the numbers of the first connection; the intake's may be others by now.
             content["numbers"] = [[name, schemas.fingerprint(stream)] for name, stream in self.streams.items()]
+        if self._fixed is not None:
+            content["sparse"] = True
         if self._default_stream is not None:
             content["default_stream"] = self._default_stream
         if self._token is not None:
@@ -128,11 +137,11 @@ class Session:
             raise ValueError(f"event {event.id!r} of stream '{event.stream}': {error}") from None
 
     def queue(
-        self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH
+        self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH, first: int | None = None
     ) -> tuple[bytes, bytes | memoryview]:
-        """Takes records to be sent, or lines of JSON; the parts of their frame."""
-        batch = _Batch(self._next, count, payload, kind)
-        self._next += count
+        """Takes records to be sent, or lines of JSON; the parts of their frame. `first`: the number of the first."""
+        batch = _Batch(self._next if first is None else first, count, payload, kind)
+        self._next = batch.end
         self._waiting.append(batch)
         self._held += len(payload)
         return self._parts(batch)
@@ -162,7 +171,9 @@ class Session:
         self.numbers = {name: number for number, name in enumerate(self.streams)}
         self.codec = schemas.codec(self.streams.values())
         sequence: int = welcome["sequence"]
-        if welcome["known"] and self._waiting and sequence < self._waiting[0].first:
+        self.resumed = sequence if welcome["known"] else None
+        is_behind = welcome["known"] and self._waiting and sequence < self._waiting[0].first
+        if is_behind and self._fixed is None:
             # The log is not the one that acknowledged what came before. What is left begins a session of its own.
             left = self._waiting
             self._begin()

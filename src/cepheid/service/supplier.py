@@ -35,6 +35,7 @@ class _Common:
         streams: Iterable[Stream] | None,
         token: str | None,
         default_stream: str | None,
+        session: str | None,
         window: int,
         patience: float,
         on_refusal: Callable[[Refusal], None] | None,
@@ -43,7 +44,9 @@ class _Common:
         self._address = address
         self._window = window
         self._patience = patience
-        self._session = Session(streams, token=token, default_stream=default_stream, on_refusal=on_refusal)
+        self._session = Session(
+            streams, token=token, default_stream=default_stream, fixed=session, on_refusal=on_refusal
+        )
 
     @property
     def acknowledged(self) -> int:
@@ -59,6 +62,11 @@ class _Common:
     def offset(self) -> int | None:
         """The log's offset after what was acknowledged last."""
         return self._session.offset
+
+    @property
+    def resumed(self) -> int | None:
+        """The number that comes next in the session, as the log knew it at the last connection; None: it did not."""
+        return self._session.resumed
 
     @property
     def refusals(self) -> list[Refusal]:
@@ -137,7 +145,7 @@ class Supplier(_Common):
     then `push` waits. After a break it connects again and sends what was not acknowledged; the intake recognises what
     it had. If the intake can't be reached, or takes nothing, for `patience` seconds, there is a SupplierError: then
     `push` has not taken its event; what was pushed before is kept, and the next call tries again. `streams`, if given,
-    are compared with the intake's.
+    are compared with the intake's. `session`, 16 hex digits, is for numbers that come from elsewhere: see `push_json`.
     """
 
     def __init__(
@@ -147,11 +155,12 @@ class Supplier(_Common):
         *,
         token: str | None = None,
         default_stream: str | None = None,
+        session: str | None = None,
         window: int = 8 * 1024 * 1024,
         patience: float = 30.0,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
-        super().__init__(address, streams, token, default_stream, window, patience, on_refusal)
+        super().__init__(address, streams, token, default_stream, session, window, patience, on_refusal)
         self._socket: socket.socket | None = None
         self._frames = Frames()
         self._connect(time.monotonic() + patience)
@@ -182,13 +191,15 @@ class Supplier(_Common):
         for payload, count in self._slices(rows):
             self._push(payload, count)
 
-    def push_json(self, records: Iterable[bytes]) -> None:
+    def push_json(self, records: Iterable[bytes], first: int | None = None) -> None:
         """Sends records as they came, each a text of JSON without line ends; the intake judges them.
 
-        One that names no stream is of `default_stream`. Those that don't fit are kept as dead letters.
+        One that names no stream is of `default_stream`. Those that don't fit are kept as dead letters. `first` is the
+        number of the first in a `session` of one's own, which may leave out numbers but not go back.
         """
         for payload, count in self._lines(records):
-            self._push(payload, count, Kind.LINES)
+            self._push(payload, count, Kind.LINES, first)
+            first = None
 
     def push_columns(self, stream: str, id: object, time: object, **columns: object) -> None:
         """Sends events given as columns, each an array or one value for all; they are copied into rows, once."""
@@ -223,10 +234,10 @@ class Supplier(_Common):
             self._socket.close()
             self._socket = None
 
-    def _push(self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH) -> None:
+    def _push(self, payload: bytes | memoryview, count: int, kind: Kind = Kind.BATCH, first: int | None = None) -> None:
         if self._socket is None or self._session.held > self._window:
             self._until(lambda: self._session.held <= self._window, "the window was full")
-        parts = self._session.queue(payload, count, kind)
+        parts = self._session.queue(payload, count, kind, first)
         try:
             self._send(parts)
             self._receive(0)
@@ -316,11 +327,12 @@ class AsyncSupplier(_Common):
         *,
         token: str | None = None,
         default_stream: str | None = None,
+        session: str | None = None,
         window: int = 8 * 1024 * 1024,
         patience: float = 30.0,
         on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
-        super().__init__(address, streams, token, default_stream, window, patience, on_refusal)
+        super().__init__(address, streams, token, default_stream, session, window, patience, on_refusal)
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
