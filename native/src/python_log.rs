@@ -26,7 +26,8 @@ fn parse_streams(streams: &str) -> PyResult<Vec<StreamSchema>> {
     serde_json::from_str(streams).map_err(|error| PyValueError::new_err(format!("the streams: {error}")))
 }
 
-/// Runs an intake until `signal_fd` becomes readable; `ready` is called with its addresses when it listens.
+/// Runs an intake until a signal comes by `signal_fd`; `ready` is called when it listens, with its addresses and whether it
+/// has the real-time priority that was asked for.
 #[pyfunction]
 #[pyo3(signature = (config, signal_fd=None, ready=None))]
 pub(crate) fn run_intake(
@@ -42,7 +43,7 @@ pub(crate) fn run_intake(
         let signal = borrowed.map(|fd| fd.try_clone_to_owned()).transpose()?;
         let mut server = py.detach(|| Server::open(config, signal)).map_err(PyOSError::new_err)?;
         if let Some(ready) = ready {
-            ready.call1((server.addresses(),))?;
+            ready.call1((server.addresses(), server.realtime()))?;
         }
         py.detach(|| server.run()).map_err(PyOSError::new_err)
     })

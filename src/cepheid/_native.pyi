@@ -96,8 +96,13 @@ class Matcher:
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
 
-def run_intake(config: str, signal_fd: int | None = None, ready: Callable[[list[str]], object] | None = None) -> None:
-    """Runs an intake (native/src/intake) until `signal_fd` becomes readable; `ready` gets its addresses."""
+def run_intake(
+    config: str, signal_fd: int | None = None, ready: Callable[[list[str], bool | None], object] | None = None
+) -> None:
+    """Runs an intake (native/src/intake) until a signal comes by `signal_fd`, whose numbers it reads there.
+
+    `ready` gets its addresses, and whether it has the real-time priority that was asked for.
+    """
 
 def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
     """Says that a consumer of a log needs nothing before an offset; ValueError if it can't have that name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -397,3 +398,17 @@ def test_an_application_without_a_log_has_no_intake(tmp_path: Path) -> None:
     (tmp_path / "plant.yaml").write_text("name: plant\nstreams: {a: {attributes: {x: int}}}\n")
     with pytest.raises(IntakeError, match="give it a section 'service'"):
         config_of(load(tmp_path / "plant.yaml"))
+
+
+def test_a_real_time_priority_is_the_loops_alone(intake: Start) -> None:
+    """The thread that syncs may be delayed; the one that takes events may not."""
+    process = intake(priority=5, listen=["tcp:127.0.0.1:0"])
+    pid = process.process.pid
+    if not process.realtime:
+        assert os.getpriority(os.PRIO_PROCESS, pid) <= 0
+        pytest.skip("no right to a real-time priority here")
+    assert os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+    assert read(process.address) == []
+    others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid]
+    assert others
+    assert {os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in others} == {os.SCHED_OTHER}

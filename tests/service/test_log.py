@@ -119,6 +119,11 @@ def test_retention_never_passes_what_the_archive_has_committed(intake: Start, tm
     with pytest.raises(OffsetGone) as caught:
         read(process.address, 0)
     assert caught.value.first == kept
+    assert [each.offset for each in read(process.address)] == list(range(kept, 500))
+    with LogReader(process.address, -1) as remote, LogReader(tmp_path / "log", -1) as local:
+        assert remote.read() == local.read() == []
+        push(range(500, 501))
+        assert [each.offset for each in remote.read(30)] == [each.offset for each in local.read(30)] == [500]
 
 
 def wait_until(done: Callable[[], bool]) -> None:

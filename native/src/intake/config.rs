@@ -86,6 +86,9 @@ pub struct Config {
     /// A file to read the streams from again, when asked to.
     #[serde(default)]
     pub reload: Option<PathBuf>,
+    /// The real-time priority of the loop, 1 to 99; None: it is scheduled like any other.
+    #[serde(default)]
+    pub priority: Option<i32>,
     /// The most connections at a time.
     #[serde(default = "default_connections")]
     pub connections: usize,

@@ -192,7 +192,11 @@ impl Reader<'_> {
         if !here {
             self.carried = None;
             self.told = None;
-            let from = From::Offset(request.from);
+            let from = if request.from == u64::MAX {
+                From::End
+            } else {
+                From::Offset(request.from)
+            };
             self.follower = Some((
                 Follower::open(self.folder, from, request.durable_only)?,
                 request.durable_only,
@@ -201,7 +205,7 @@ impl Reader<'_> {
         let Some((follower, _)) = &mut self.follower else {
             return Ok(());
         };
-        let (mut data, mut next) = (Vec::new(), request.from);
+        let (mut data, mut next) = (Vec::new(), follower.offset());
         if let Some((batch, _, after)) = self.carried.take() {
             (data, next) = (batch, after);
         }

@@ -113,6 +113,7 @@ pub struct Server {
     readers: readers::Pool,
     last_tick: Instant,
     pub(super) signals: Option<File>,
+    realtime: Option<bool>,
 }
 
 impl Server {
@@ -163,6 +164,7 @@ impl Server {
                 .map_err(|error| format!("the descriptor for signals: {error}"))?;
         }
         raise_file_limit();
+        let realtime = config.priority.map(become_realtime);
         Ok(Server {
             decoder: config.decoder()?,
             layouts: schema::layouts(&config.schemas())?,
@@ -188,12 +190,18 @@ impl Server {
             readers: readers::Pool::new(folder),
             last_tick: Instant::now(),
             signals: signal.map(File::from),
+            realtime,
         })
     }
 
     /// Where it listens.
     pub fn addresses(&self) -> Vec<String> {
         self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// Whether the loop has the real-time priority that was asked for; None: none was.
+    pub fn realtime(&self) -> Option<bool> {
+        self.realtime
     }
 
     /// Runs until the signal comes; an error is one that only a new start can mend.
@@ -580,6 +588,23 @@ fn raise_file_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
+}
+
+/// Gives this thread a real-time priority, but none that it starts; whether it could.
+fn become_realtime(priority: i32) -> bool {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a call with a live struct, and two calls with numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        if libc::sched_setscheduler(0, policy, &parameters) == 0 {
+            return true;
+        }
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+    false
 }
 
 /// Writes everything, or says why not; for sockets that wait.

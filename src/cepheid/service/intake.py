@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
@@ -38,6 +38,7 @@ class IntakeConfig:
 
     Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
     of `consumers` has not committed. `duplicates`: for so many events an id is remembered, at most for twice as many.
+    `priority`, 1 to 99, is a real-time one, for machines whose cores may all be busy.
     """
 
     streams: Sequence[Stream]
@@ -52,6 +53,7 @@ class IntakeConfig:
     consumers: Sequence[str] = field(default_factory=tuple)
     connections: int = 4096
     duplicates: int = 1 << 19
+    priority: int | None = None
 
     @property
     def reload_path(self) -> Path:
@@ -78,6 +80,7 @@ class IntakeConfig:
             "reload": str(self.reload_path),
             "connections": self.connections,
             "duplicates": self.duplicates,
+            "priority": self.priority,
         }
         return json.dumps(content)
 
@@ -119,9 +122,11 @@ def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
 class IntakeProcess:
     """An intake that was started; use it as a context manager."""
 
-    def __init__(self, process: subprocess.Popen[bytes], listening: Sequence[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], listening: Sequence[str], realtime: bool | None) -> None:
         self.process = process
         self.listening = tuple(listening)
+        #: Whether it has the real-time priority that was asked for; None: none was.
+        self.realtime = realtime
 
     @property
     def address(self) -> str:
@@ -181,12 +186,12 @@ def start(config: IntakeConfig) -> IntakeProcess:
     with process.stdin as given:
         given.write(config.to_json().encode())
     line = process.stdout.readline()
-    answer = json.loads(line) if line else {"error": f"the intake ended with code {process.wait()}"}
+    answer: dict[str, Any] = json.loads(line) if line else {"error": f"the intake ended with code {process.wait()}"}
     if "error" in answer:
         process.wait()
         process.stdout.close()
         raise IntakeError(answer["error"])
-    return IntakeProcess(process, answer["listening"])
+    return IntakeProcess(process, answer["listening"], answer["realtime"])
 
 
 def main() -> int:
@@ -202,8 +207,12 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
-    def ready(listening: list[str]) -> None:
-        print(json.dumps({"listening": listening, "pid": os.getpid()}), flush=True)
+    def ready(listening: list[str], realtime: bool | None) -> None:
+        if realtime is False:
+            print(
+                "cepheid intake: no right to a real-time priority; it runs with a nice level instead", file=sys.stderr
+            )
+        print(json.dumps({"listening": listening, "realtime": realtime, "pid": os.getpid()}), flush=True)
 
     try:
         run_intake(config, reading.fileno(), ready)

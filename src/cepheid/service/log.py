@@ -60,7 +60,7 @@ class LogReader:
     """Reads a log from an offset on: `for logged in LogReader("data/log")`, which ends where the log does now.
 
     `source` is the log's folder, or the address of its intake (`tcp:host:port`, `unix:path`). `offset` None is the
-    first that is kept, -1 what comes next (in a folder). Only what is safe is read from an address; from disk also what
+    first that is kept, -1 what comes next. Only what is safe is read from an address; from disk also what
     is not safe yet, unless `durable_only`.
     """
 
@@ -75,7 +75,7 @@ class LogReader:
         text = str(source)
         self._source: _Source
         if text.startswith(("tcp:", "unix:")):
-            self._source = _Remote(text, offset or 0, token)
+            self._source = _Remote(text, offset, token)
         else:
             try:
                 self._source = _Local(Path(source), offset, durable_only)
@@ -145,11 +145,12 @@ class _Local:
 class _Remote:
     """A log at an address, by requests and answers."""
 
-    def __init__(self, address: str, offset: int, token: str | None) -> None:
+    def __init__(self, address: str, offset: int | None, token: str | None) -> None:
         self._socket = connect(address, 10.0)
         self._frames = Frames()
         self._came: deque[Frame] = deque()
-        self._offset = offset
+        self._offset = offset or 0
+        self._any = offset is None
         self._streams: list[Stream] = []
         self._codec: RecordCodec | None = None
         content: dict[str, object] = {"version": VERSION, "role": "reader"}
@@ -160,14 +161,24 @@ class _Remote:
     def read(self, timeout: float) -> list[_Row]:
         payload = _READ.pack(1 << 20, int(timeout * 1000), 0, 0)
         self._socket.settimeout(timeout + 30)
-        self._socket.sendall(frame(Kind.READ, self._offset, payload))
+        while True:
+            self._socket.sendall(frame(Kind.READ, self._offset % (1 << 64), payload))
+            try:
+                return self._answer()
+            except OffsetGone as gone:
+                # Whoever asked for no offset in particular begins with the first there is.
+                if not self._any or gone.first is None:
+                    raise
+                self._offset = gone.first
+
+    def _answer(self) -> list[_Row]:
         while True:
             answer = self._next()
             if answer.kind is Kind.SCHEMA:
                 self._streams = [schemas.stream_of(stream) for stream in answer.json()["streams"]]
                 self._codec = schemas.codec(self._streams)
             elif answer.kind is Kind.DATA:
-                self._offset = answer.number
+                self._offset, self._any = answer.number, False
                 return self._codec.decode(answer.payload) if self._codec is not None else []
             elif answer.kind is Kind.ERROR:
                 _raise(answer.json())
@@ -205,7 +216,7 @@ def commit(source: str | Path, consumer: str, offset: int, *, token: str | None 
     if not text.startswith(("tcp:", "unix:")):
         log_commit(Path(source), consumer, offset)
         return
-    remote = _Remote(text, 0, token)
+    remote = _Remote(text, None, token)
     try:
         remote.commit(consumer, offset)
     finally:

@@ -422,12 +422,12 @@ class AsyncSupplier(_Common):
             except OSError:
                 pass
             finally:
+                attempt = 0 if self._session.welcomed else attempt + 1
                 self._session.welcomed = False
                 if self._writer is not None:
                     self._writer.close()
                     self._writer = None
             await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-            attempt += 1
 
     async def _converse(self) -> None:
         target = parse_address(self._address)
