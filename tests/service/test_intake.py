@@ -229,9 +229,15 @@ def test_a_token_is_needed_from_elsewhere(intake: Start) -> None:
     with Supplier(process.listening[1]) as supplier:
         supplier.push(air(2))
     port = int(process.address.rpartition(":")[2])
-    for first, answer in [(b'{"token": "no"}', b'"token"'), (b'{"token": "secret"}', b'"accepted":1')]:
+    line = b'\n{"stream": "air", "id": 3, "time": 0}\n'
+    for said, answer in [
+        (b'{"token": "no"}' + line, b'"token"'),
+        (line, b'"token"'),
+        (b'{"token": "secret"}' + line, b'"accepted":1'),
+        (b'{"token": "secret"}', b'"accepted":0'),
+    ]:
         with socket.create_connection((host, port), timeout=30) as stream:
-            stream.sendall(first + b'\n{"stream": "air", "id": 3, "time": 0}\n')
+            stream.sendall(said)
             stream.shutdown(socket.SHUT_WR)
             assert answer in everything(stream)
 

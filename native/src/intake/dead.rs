@@ -31,7 +31,7 @@ pub struct Place<'a> {
 }
 
 /// A bound of what a dead letter takes besides its own bytes.
-pub const OVERHEAD: usize = 1024;
+pub const OVERHEAD: usize = 2048;
 
 impl DeadLetters {
     /// Opens the log in the folder `dead` of the events' log.

@@ -70,7 +70,7 @@ impl Server {
                     allowed: true,
                     skipping: None,
                 };
-                used += lines[0].len() + 1;
+                used = input.len().min(used + lines[0].len() + 1);
                 continue;
             }
             if !self.take_chunk(connection, &lines)? {

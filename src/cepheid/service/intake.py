@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service import schemas
-from cepheid.service.supplier import Supplier
 
 if TYPE_CHECKING:
     from cepheid.app.application import Application
@@ -141,6 +140,9 @@ class IntakeProcess:
 
     def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
         """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
+        # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
+        from cepheid.service.supplier import Supplier
+
         with Supplier(self.address, token=config.token, patience=timeout) as supplier:
             before = supplier.counters()["counters"]["reloads"]
             written = config.reload_path.with_suffix(".new")

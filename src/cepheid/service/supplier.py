@@ -210,7 +210,8 @@ class Supplier(_Common):
 
     def flush(self) -> None:
         """Waits until everything that was pushed is acknowledged."""
-        self._until(lambda: self._session.held == 0, "nothing was acknowledged")
+        if self._session.held:
+            self._until(lambda: self._session.held == 0, "nothing was acknowledged")
 
     def refresh(self) -> None:
         """Connects again, and so learns of streams that were added."""
