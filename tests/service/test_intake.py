@@ -16,7 +16,7 @@ from cepheid.app import load
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.service.intake import IntakeConfig, IntakeError, config_of, start
+from cepheid.service.intake import IntakeConfig, IntakeError, IntakeThread, config_of, start
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import (
     AIR,
@@ -418,3 +418,31 @@ def test_a_real_time_priority_is_the_loops_alone(intake: Start) -> None:
     others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid]
     assert others
     assert {os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in others} == {os.SCHED_OTHER}
+
+
+def test_an_intake_inside_the_program(tmp_path: Path) -> None:
+    config = IntakeConfig(STREAMS, tmp_path / "log", [f"unix:{tmp_path / 'own.sock'}"])
+    with IntakeThread(config) as own:
+        with Supplier(own.address) as supplier:
+            supplier.push_many(air(number) for number in range(10))
+        assert len(logged(tmp_path)) == 10
+        with pytest.raises(IntakeError, match="another process is writing this log"):
+            IntakeThread(config)
+    assert not (tmp_path / "own.sock").exists()
+    with IntakeThread(config) as own, Supplier(own.address) as supplier:
+        supplier.push(air(3))
+    assert [each.duplicate for each in logged(tmp_path)] == [False] * 10 + [True]
+    for log in ("log", "log/dead"):
+        tail_of(tmp_path / log).unlink()
+
+
+def test_a_page_of_memory_that_somebody_else_put_in_the_way(intake: Start, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of other users")
+    (tmp_path / "log").mkdir()
+    page = tail_of(tmp_path / "log")
+    page.write_bytes(bytes(4096))
+    os.chown(page, 12345, 12345)
+    with pytest.raises(IntakeError, match="belongs to user 12345"):
+        intake()
+    page.unlink()

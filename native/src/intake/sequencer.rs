@@ -90,10 +90,11 @@ impl Memory {
     fn new(bound: usize) -> Memory {
         let (one, other) = (RandomState::new(), RandomState::new());
         let mixer = Mixer(one.hash_one(0) | 1);
+        // Room for all at once: growing would move them, which takes milliseconds. What is not used is not resident.
         Memory {
             bound,
-            young: HashSet::with_hasher(mixer),
-            old: HashSet::with_hasher(mixer),
+            young: HashSet::with_capacity_and_hasher(bound, mixer),
+            old: HashSet::with_capacity_and_hasher(bound, mixer),
             one,
             other,
         }

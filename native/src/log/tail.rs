@@ -64,6 +64,7 @@ impl Tail {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = options.mode(0o660).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        check_owner(&file, folder)?;
         file.set_len(SIZE as u64)?;
         let tail = Tail::of(file, path)?;
         let page = tail.page();
@@ -87,6 +88,7 @@ impl Tail {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        check_owner(&file, folder)?;
         if file.metadata()?.len() < SIZE as u64 {
             return Ok(None);
         }
@@ -193,6 +195,18 @@ impl Tail {
             page.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
     }
+}
+
+/// /dev/shm is everyone's: what another user has put in the way is not believed.
+fn check_owner(file: &File, folder: &Path) -> io::Result<()> {
+    // SAFETY: a call without arguments that can't fail.
+    let own = unsafe { libc::geteuid() };
+    let owner = file.metadata()?.uid();
+    if owner == own || owner == 0 || owner == folder.metadata()?.uid() {
+        return Ok(());
+    }
+    let reason = format!("the log's page of shared memory belongs to user {owner}, who is no owner of the log");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
 /// A reader that is killed while it sleeps leaves `sleepers` too high: the writer then wakes for nothing, and no more.

@@ -13,12 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid._native import run_intake
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service import schemas
@@ -178,6 +180,57 @@ class IntakeProcess:
             self.process.stdout.close()
 
 
+class IntakeThread:
+    """An intake inside this process, for programs that want no other; use it as a context manager.
+
+    It ends with the program, so suppliers elsewhere are better served by a process of its own.
+    """
+
+    def __init__(self, config: IntakeConfig) -> None:
+        self._reading, self._writing = socket.socketpair()
+        self._reading.setblocking(False)
+        self._ready = threading.Event()
+        self._failure: str | None = None
+        self.listening: tuple[str, ...] = ()
+        self._thread = threading.Thread(target=self._run, args=(config,), name="intake", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self.stop()
+            raise IntakeError(self._failure)
+
+    @property
+    def address(self) -> str:
+        """The first address it listens on."""
+        return self.listening[0]
+
+    def __enter__(self) -> IntakeThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends it in order: everything that was acknowledged is synced."""
+        if self._writing.fileno() >= 0:
+            self._writing.send(bytes([signal.SIGTERM]))
+            self._thread.join()
+            self._writing.close()
+            self._reading.close()
+
+    def _run(self, config: IntakeConfig) -> None:
+        def ready(listening: list[str], _realtime: bool | None) -> None:
+            self.listening = tuple(listening)
+            self._ready.set()
+
+        try:
+            run_intake(config.to_json(), self._reading.fileno(), ready)
+        except (OSError, ValueError) as error:
+            self._failure = str(error)
+        finally:
+            self._ready.set()
+
+
 def start(config: IntakeConfig) -> IntakeProcess:
     """Starts an intake and waits until it listens; IntakeError with its own words if it does not."""
     process = subprocess.Popen(
@@ -198,8 +251,6 @@ def start(config: IntakeConfig) -> IntakeProcess:
 
 def main() -> int:
     """Runs an intake in this process."""
-    from cepheid._native import run_intake
-
     config = sys.stdin.buffer.read().decode()
     # Python's handler in C writes a byte here, which the native loop reads: no Python code has to run for it.
     reading, writing = socket.socketpair()
