@@ -336,12 +336,13 @@ def test_a_full_disk_is_an_error_until_there_is_room(tmp_path: Path, segment_byt
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(tmp_path / "disk"))
         begin = stack.enter_context(starting(disk))
-        process = begin(
-            durability="interval 10ms",
-            segment_bytes=segment_bytes,
-            retain_bytes=3_000_000,
-            consumers=["archive"],
-        )
+        options = {
+            "durability": "interval 10ms",
+            "segment_bytes": segment_bytes,
+            "retain_bytes": 3_000_000,
+            "consumers": ["archive"],
+        }
+        process = begin(**options)
         filler = disk / "filler"
         filler.write_bytes(bytes(3_000_000))
         make_room = threading.Event()
@@ -351,8 +352,13 @@ def test_a_full_disk_is_an_error_until_there_is_room(tmp_path: Path, segment_byt
             told.append(getattr(refusal, "code", ""))
             make_room.set()
 
+        later: list[IntakeProcess] = []
+
         def relieve() -> None:
+            """It is even killed, and started on the full disk."""
             assert make_room.wait(60)
+            process.kill()
+            later.append(begin(**options))
             filler.unlink()
 
         thread = threading.Thread(target=relieve)
@@ -362,7 +368,7 @@ def test_a_full_disk_is_an_error_until_there_is_room(tmp_path: Path, segment_byt
                 supplier.push_many(air(number, sensor="x" * 200) for number in range(start, start + 500))
         thread.join()
         assert set(told) == {"disk-full"}
-        assert process.process.poll() is None
+        assert later[0].process.poll() is None
         assert [each.event.id for each in logged(disk)] == list(range(40_000))
 
 
