@@ -106,12 +106,14 @@ def test_rows_of_numpy_are_sent_as_they_lie(intake: Start, tmp_path: Path) -> No
         assert np.shares_memory(np.frombuffer(row_bytes(rows), np.uint8), rows)
         supplier.push_rows(rows)
         supplier.push_rows(rows[::2])  # not one behind another: copied
+        supplier.push_rows(rows.copy())
         supplier.flush()
+        assert supplier.refusals == []
     expected = [
         Event("vibration", n, n, {"samples": bytes(range(3 * n, 3 * n + 3)), "axis": n if n < 4 else None})
         for n in range(5)
     ]
-    assert [each.event for each in logged(tmp_path)] == [*expected, *expected[::2]]
+    assert [each.event for each in logged(tmp_path)] == [*expected, *expected[::2], *expected]
 
 
 def test_columns_of_every_type(tmp_path: Path) -> None:
@@ -138,6 +140,16 @@ def test_columns_of_every_type(tmp_path: Path) -> None:
         (False, 2, 1.5, "Grüße", 4, b"", b"\x02", (3.0, 4.0)),
         (None,) * 8,
     ]
+
+
+def test_every_byte_of_a_row_is_in_a_column() -> None:
+    """Or a copy of rows would hold there what was in memory before."""
+    every = Stream("every", {kind.name.lower(): kind for kind in Type})
+    widths = {"string": 5, "bytes": 8, "uint8_array": 3, "float_array": 2}
+    dtype = RecordLayout(0, every, widths).dtype
+    assert dtype.fields is not None
+    covered = sum(column.itemsize for column, _ in (found[:2] for found in dtype.fields.values()))
+    assert covered == dtype.itemsize
 
 
 def test_rows_that_can_not_be() -> None:

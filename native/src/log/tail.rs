@@ -11,11 +11,13 @@
 //!  64  u64  the offset after the last record that was appended
 //!  72  u64  the offset after the last record that is safe by the log's durability
 //!  80  u64  the first offset that is kept
+//! 128  ..   the log's folder as text, up to a zero; pages of folders that are gone are removed by whoever makes one
 //! ```
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use memmap2::MmapRaw;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CEPTAIL1");
 const SIZE: usize = 4096;
+const FOLDER_AT: u64 = 128;
 
 #[repr(C)]
 struct Page {
@@ -66,6 +69,8 @@ impl Tail {
         let file = options.mode(0o660).custom_flags(libc::O_NOFOLLOW).open(&path)?;
         check_owner(&file, folder)?;
         file.set_len(SIZE as u64)?;
+        file.write_all_at(&folder_text(folder), FOLDER_AT)?;
+        remove_orphans(&path);
         let tail = Tail::of(file, path)?;
         let page = tail.page();
         page.first.store(first, Ordering::Relaxed);
@@ -197,6 +202,48 @@ impl Tail {
     }
 }
 
+/// The folder's path as it stands in the page; empty if it is too long for that.
+fn folder_text(folder: &Path) -> Vec<u8> {
+    let path = std::path::absolute(folder).unwrap_or_default();
+    let mut text = path.as_os_str().as_bytes().to_vec();
+    if text.len() + FOLDER_AT as usize >= SIZE {
+        text.clear();
+    }
+    text.push(0);
+    text
+}
+
+/// Removes the pages of this user's logs whose folders are gone, so that they don't pile up.
+fn remove_orphans(own: &Path) {
+    let Some((folder, name)) = own.parent().zip(own.file_name().and_then(|name| name.to_str())) else {
+        return;
+    };
+    let Some(prefix) = name
+        .splitn(3, '-')
+        .take(2)
+        .map(|part| part.to_owned() + "-")
+        .reduce(|a, b| a + &b)
+    else {
+        return;
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        if !found
+            .to_str()
+            .is_some_and(|found| found.starts_with(&prefix) && found != name)
+        {
+            continue;
+        }
+        let mut text = [0; SIZE - FOLDER_AT as usize];
+        let read = File::open(entry.path()).and_then(|file| file.read_exact_at(&mut text, FOLDER_AT));
+        let path = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let log = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
+        if read.is_ok() && log.is_absolute() && matches!(log.try_exists(), Ok(false)) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// /dev/shm is everyone's: what another user has put in the way is not believed.
 fn check_owner(file: &File, folder: &Path) -> io::Result<()> {
     // SAFETY: a call without arguments that can't fail.
@@ -234,6 +281,22 @@ fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, timeout: Option<D
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn pages_of_folders_that_are_gone_are_removed() {
+        let (gone, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let orphan = Tail::create(gone.path(), 0, 0).unwrap();
+        let other = Tail::create(here.path(), 0, 0).unwrap();
+        assert!(orphan.path.exists());
+        gone.close().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let own = Tail::create(folder.path(), 0, 0).unwrap();
+        // The new folder may have the inode of the one that is gone, and then the page is the same.
+        assert!(!orphan.path.exists() || orphan.path == own.path);
+        assert!(other.path.exists() && own.path.exists());
+        other.remove();
+        own.remove();
+    }
 
     #[test]
     fn a_sleeping_reader_is_woken_by_another_mapping() {

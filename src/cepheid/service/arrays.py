@@ -17,7 +17,7 @@ from cepheid.model.types import Type
 _WORDS: Final = {Type.BOOL: "<u8", Type.INT: "<i8", Type.FLOAT: "<f8", Type.TIMESTAMP: "<i8"}
 _HEAD: Final = 24
 #: Attributes can't have such names, so that these are free for what lies behind them.
-_AT, _SIZE = "{}:at", "{}:size"
+_AT, _SIZE, _PADDING = "{}:at", "{}:size", "{}:padding"
 
 
 class RecordLayout:
@@ -37,6 +37,7 @@ class RecordLayout:
         fields: dict[str, tuple[Any, int]] = {
             ":length": ("<u4", 0),
             ":stream": ("<u2", 4),
+            ":flags": ("<u2", 6),
             "time": ("<i8", 8),
             "id": ("<i8", 16),
         }
@@ -57,7 +58,11 @@ class RecordLayout:
                 element = "<f8" if kind is Type.FLOAT_ARRAY else "u1"
                 fields[name] = (f"S{size}" if kind in (Type.STRING, Type.BYTES) else (element, (width,)), at)
             self._parts[name] = (at, size)
-            at += -(-size // 8) * 8
+            padding = -size % 8
+            if padding:
+                # A column too: numpy copies columns only, and copies of rows would hold anything here.
+                fields[_PADDING.format(name)] = (("u1", (padding,)), at + size)
+            at += size + padding
         self.dtype = np.dtype(
             {
                 "names": list(fields),
