@@ -27,6 +27,7 @@ mod python_log;
 #[cfg(feature = "python")]
 mod python_matcher;
 pub mod record;
+mod record_encoder;
 pub mod runs;
 pub mod state;
 pub mod value;

@@ -19,6 +19,7 @@ mod reload;
 mod sequencer;
 mod server;
 pub mod text;
+mod turns;
 pub mod wire;
 
 pub use config::Config;
