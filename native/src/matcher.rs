@@ -10,13 +10,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::event::{Event, Id, Row};
+use crate::event::{Events, Handle, Id, Name, Row, Texts};
 use crate::expr::Alone;
 use crate::found::Match;
 use crate::json::Fault;
 use crate::partition::Partitions;
 use crate::plan::{After, Plan, Policy};
 use crate::policy::Taken;
+use crate::state::Sheds;
 use crate::value::{Val, Value};
 use crate::window::Windows;
 
@@ -80,9 +81,12 @@ pub(crate) enum Engine {
 pub struct Matcher {
     pub(crate) plan: Arc<Plan>,
     pub(crate) engine: Engine,
-    /// Events that are not final, in order, and those that came since.
-    pub(crate) waiting: VecDeque<Event>,
-    pub(crate) arrived: Vec<Event>,
+    pub(crate) events: Events,
+    texts: Texts,
+    /// Events that are not final, in order, and those that came since and out of order; with the variables that each
+    /// qualifies for, a bit each.
+    pub(crate) waiting: VecDeque<(Handle, u64)>,
+    pub(crate) arrived: Vec<(Handle, u64)>,
     /// Matches that are found and not yet in time.
     pub(crate) found: Vec<Match>,
     pub(crate) taken: Taken,
@@ -91,6 +95,8 @@ pub struct Matcher {
     pub(crate) budget: Option<Budget>,
     pub(crate) eager: bool,
     pub(crate) counters: Counters,
+    /// Of which times events were shed, a number for each.
+    pub(crate) sheds: Sheds,
 }
 
 impl Matcher {
@@ -105,6 +111,8 @@ impl Matcher {
             None => Engine::Pattern(Partitions::new(Arc::clone(&plan))),
         };
         Matcher {
+            events: plan.events(),
+            texts: Texts::default(),
             plan,
             engine,
             waiting: VecDeque::new(),
@@ -115,6 +123,7 @@ impl Matcher {
             budget,
             eager: false,
             counters: Counters::default(),
+            sheds: Sheds::default(),
         }
     }
 
@@ -143,6 +152,11 @@ impl Matcher {
         engine + self.waiting.len() + self.arrived.len()
     }
 
+    /// How many events are in memory.
+    pub fn kept(&self) -> usize {
+        self.events.len()
+    }
+
     /// Partitions or groups, runs, and pending matches.
     pub fn sizes(&self) -> (usize, usize, usize) {
         match &self.engine {
@@ -167,11 +181,42 @@ impl Matcher {
             return Ok(());
         }
         self.counters.qualified += u64::from(mask != 0);
-        let event = keep(&self.plan, row, mask);
-        if !row.is_faulty() && self.makes_room()? {
-            self.arrived.push(event);
+        if self.budget.is_some() && !self.makes_room()? {
+            return Ok(());
+        }
+        let event = self.keep(row);
+        if row.is_faulty() {
+            self.events.release(event);
+            return Ok(());
+        }
+        let in_order = |&(last, _): &(Handle, u64)| self.events.order(last, event).is_le();
+        if self.waiting.back().is_none_or(in_order) {
+            self.waiting.push_back((event, mask));
+        } else {
+            self.arrived.push((event, mask));
         }
         Ok(())
+    }
+
+    /// Keeps a row as an event, with what is read of it later.
+    fn keep(&mut self, row: &impl Row) -> Handle {
+        let stream = self.plan.streams.get(usize::from(row.stream()));
+        let kept = stream.map_or(&[][..], |stream| &stream.kept);
+        let texts = &mut self.texts;
+        let name = Name {
+            time: row.time(),
+            stream: row.stream(),
+            id: match row.id() {
+                Val::Str(id) => Id::Str(id.as_ref().into()),
+                Val::Int(id) => Id::Int(id),
+                _ => Id::Int(0),
+            },
+        };
+        let values = kept.iter().enumerate().map(|(slot, kept)| match kept {
+            true => texts.value(row.value(slot)),
+            false => Value::Null,
+        });
+        self.events.add(name, values, 0)
     }
 
     /// Whether there is room for one more event.
@@ -192,14 +237,17 @@ impl Matcher {
                 while self.held() >= budget.events {
                     self.counters.shed += 1;
                     let shed = match &mut self.engine {
-                        Engine::Pattern(partitions) => partitions.shed(),
-                        Engine::Window(windows) => windows.shed(),
+                        Engine::Pattern(partitions) => partitions.shed(&mut self.events),
+                        Engine::Window(windows) => windows.shed(&mut self.events),
                     };
-                    if !shed {
-                        self.merge();
-                        if self.waiting.pop_front().is_none() {
-                            return Ok(false);
-                        }
+                    if let Some(time) = shed {
+                        self.sheds.note(&self.plan, time);
+                        continue;
+                    }
+                    self.merge();
+                    match self.waiting.pop_front() {
+                        Some((event, _)) => self.events.release(event),
+                        None => return Ok(false),
                     }
                 }
                 Ok(true)
@@ -212,34 +260,28 @@ impl Matcher {
         if self.arrived.is_empty() {
             return;
         }
-        self.arrived.sort_by(|a, b| a.order(b));
-        let in_order = match (self.waiting.back(), self.arrived.first()) {
-            (Some(last), Some(first)) => last.order(first).is_le(),
-            _ => true,
-        };
         self.waiting.extend(self.arrived.drain(..));
-        if !in_order {
-            self.waiting.make_contiguous().sort_by(|a, b| a.order(b));
-        }
+        let events = &self.events;
+        self.waiting.make_contiguous().sort_by(|a, b| events.order(a.0, b.0));
     }
 
     /// The watermark is now here (None: the input is complete). Gives the matches of earlier times, in order.
     pub fn advance(&mut self, watermark: Option<i64>) -> Vec<Match> {
         let limit = watermark.unwrap_or(i64::MAX).max(self.watermark);
         self.merge();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|e| e.time < limit || (self.eager && e.time == limit))
-        {
-            if let Some(event) = self.waiting.pop_front() {
-                self.process(event);
+        while let Some(&(event, mask)) = self.waiting.front() {
+            let time = self.events.time(event);
+            if time > limit || (time == limit && !self.eager) {
+                break;
             }
+            self.waiting.pop_front();
+            self.process(event, mask);
         }
+        let (events, found) = (&mut self.events, &mut self.found);
         match &mut self.engine {
-            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&mut self.found),
-            Engine::Pattern(partitions) => partitions.pass(limit, &mut self.found),
-            Engine::Window(windows) => windows.pass(limit, &mut self.found),
+            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(events, found),
+            Engine::Pattern(partitions) => partitions.pass(events, limit, found),
+            Engine::Window(windows) => windows.pass(events, limit, found),
         }
         self.watermark = limit;
         let ready = self.ready(limit);
@@ -247,18 +289,33 @@ impl Matcher {
         ready
     }
 
-    /// Gives a final event to the engine, after all that its time makes due.
-    pub(crate) fn process(&mut self, event: Event) {
+    /// Gives a final event to the engine, after all that its time makes due, and lets go of it.
+    pub(crate) fn process(&mut self, event: Handle, mask: u64) {
+        let (events, found) = (&mut self.events, &mut self.found);
+        let time = events.time(event);
         match &mut self.engine {
             Engine::Pattern(partitions) => {
-                partitions.pass(event.time, &mut self.found);
-                partitions.event(event, &mut self.found);
+                partitions.pass(events, time, found);
+                partitions.event(events, event, mask, found);
             }
             Engine::Window(windows) => {
-                windows.pass(event.time, &mut self.found);
-                windows.event(event, &mut self.found);
+                windows.pass(events, time, found);
+                windows.event(events, event, found);
             }
         }
+        events.release(event);
+    }
+
+    /// The earliest watermark that would make something happen; None: only an event can.
+    pub fn due(&self) -> Option<i64> {
+        let engine = match &self.engine {
+            Engine::Pattern(partitions) => partitions.due(),
+            Engine::Window(windows) => windows.due(),
+        };
+        let waiting = self.waiting.front().map(|(event, _)| self.events.time(*event));
+        let arrived = self.arrived.iter().map(|(event, _)| self.events.time(*event)).min();
+        let found = self.found.iter().map(|found| found.time).min();
+        [engine, waiting, arrived, found].into_iter().flatten().min()
     }
 
     /// Whether a match is in time.
@@ -271,10 +328,11 @@ impl Matcher {
     }
 
     fn ready(&mut self, limit: i64) -> Vec<Match> {
-        let found = std::mem::take(&mut self.found);
-        let (mut ready, later): (Vec<Match>, Vec<Match>) =
-            found.into_iter().partition(|found| self.is_due(found.time, limit));
-        self.found = later;
+        let mut ready = std::mem::take(&mut self.found);
+        if ready.iter().any(|found| !self.is_due(found.time, limit)) {
+            let (due, later) = ready.into_iter().partition(|found| self.is_due(found.time, limit));
+            (ready, self.found) = (due, later);
+        }
         self.taken.take(&self.plan, &mut ready);
         self.taken.forget(&self.plan, limit);
         ready.sort_by(Match::order);
@@ -296,31 +354,4 @@ fn qualifies(plan: &Plan, row: &impl Row) -> u64 {
     let scope = Alone(row);
     let fits = |&&v: &&usize| plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
     stream.variables.iter().filter(fits).fold(0, |mask, v| mask | 1 << v)
-}
-
-/// The event of a row, with what is read later.
-fn keep(plan: &Plan, row: &impl Row, mask: u64) -> Event {
-    let kept = plan
-        .streams
-        .get(usize::from(row.stream()))
-        .map_or(&[][..], |stream| &stream.kept);
-    let value = |(slot, kept): (usize, &bool)| {
-        if *kept {
-            row.value(slot).into_value()
-        } else {
-            Value::Null
-        }
-    };
-    Event {
-        time: row.time(),
-        stream: row.stream(),
-        id: match row.id() {
-            Val::Str(id) => Id::Str(id.into()),
-            Val::Int(id) => Id::Int(id),
-            _ => Id::Int(0),
-        },
-        values: kept.iter().enumerate().map(value).collect(),
-        mask,
-        number: 0,
-    }
 }

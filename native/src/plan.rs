@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::bounds::{self, FOREVER};
 use crate::digest::{DIGEST, Hash};
-use crate::event::Event;
+use crate::event::{Events, Held};
 use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::json::{self, Fault, Reading, fault};
 use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_join, read_key_part, read_moving, read_output, read_policy,
     read_span, read_step, read_stream, read_variable,
 };
-use crate::value::{Key, Value};
+use crate::value::{Key, Val, Value};
 
 /// Variables are bits of a mask.
 pub const MAX_VARIABLES: usize = 64;
@@ -583,23 +583,34 @@ impl Plan {
             .collect()
     }
 
-    /// The key of an event; None if a part is null (and, for dividing events, excludes it).
-    pub fn key(&self, attributes: &[Attribute], event: &Event, dividing: bool) -> Option<Vec<Key>> {
-        let mut key = Vec::with_capacity(attributes.len());
-        for (attribute, part) in attributes.iter().zip(&self.keys) {
-            let value = attribute.kept(event);
-            if value.is_null() && !(dividing && part.nulls) {
-                return None;
+    /// The parts of an event's key, by which events are divided; None for a null that excludes it.
+    pub fn key<'e>(&self, attributes: &[Attribute], event: Held<'e>) -> impl Iterator<Item = Option<Val<'e>>> {
+        attributes.iter().zip(&self.keys).map(move |(attribute, part)| {
+            let value = attribute.seen(event);
+            match value {
+                Val::Null if !part.nulls => None,
+                value if part.float => Some(value.into_float()),
+                value => Some(value),
             }
-            key.push(Key(if part.float { value.into_float() } else { value }));
-        }
-        Some(key)
+        })
     }
 
     /// The key of an event's partition; None if it is in none (rule S7).
-    pub fn partition(&self, event: &Event) -> Option<Vec<Key>> {
-        let attributes = self.streams.get(usize::from(event.stream))?.key.as_ref()?;
-        self.key(attributes, event, false)
+    pub fn partition(&self, event: Held<'_>) -> Option<Arc<[Key]>> {
+        let attributes = self.streams.get(usize::from(event.name.stream))?.key.as_ref()?;
+        let parts = attributes.iter().zip(&self.keys).map(|(attribute, part)| {
+            let value = attribute.kept(event);
+            let value = if part.float { value.into_float() } else { value };
+            (!value.is_null()).then_some(Key(value))
+        });
+        parts.collect()
+    }
+
+    /// An empty place for the events of this query.
+    pub fn events(&self) -> Events {
+        let kept = |stream: &Stream| stream.kept.iter().rposition(|kept| *kept).map_or(0, |last| last + 1);
+        let width = self.streams.iter().map(kept).max().unwrap_or(0);
+        Events::new(width, self.policy == Policy::Strict)
     }
 
     /// The variables that the output shows: all but NOT ones.

@@ -1,7 +1,7 @@
 //! The matcher for Python: events in as objects, matches out as tuples. Its types are in src/cepheid/_native.pyi.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -10,11 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::digest::hex;
-use crate::event::{Event, Id, Row};
+use crate::event::{Id, Name, Row};
 use crate::found::{Bound as BoundTo, Match};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::plan::Role;
 use crate::python::{BudgetExhausted, guard};
+use crate::state::Chunk;
 use crate::value::{Val, Value};
 
 /// A matcher of one query.
@@ -106,17 +107,26 @@ impl PyMatcher {
         })
     }
 
-    /// The state as bytes.
-    fn save<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        guard(|| Ok(PyBytes::new(py, &self.matcher.save())))
+    /// The state: its head, the names of all its chunks, and the bytes of those not known.
+    fn save<'py>(&mut self, py: Python<'py>, known: HashSet<String>) -> PyResult<Bound<'py, PyTuple>> {
+        guard(|| {
+            let known: HashSet<Chunk> = known.iter().filter_map(|name| Chunk::named(name)).collect();
+            let saved = self.matcher.save(|chunk| known.contains(chunk));
+            let names = PyTuple::new(py, saved.chunks.iter().map(Chunk::name))?;
+            let changed = PyDict::new(py);
+            for (chunk, bytes) in &saved.changed {
+                changed.set_item(chunk.name(), PyBytes::new(py, bytes))?;
+            }
+            (PyBytes::new(py, &saved.head), names, changed).into_pyobject(py)
+        })
     }
 
     /// Takes over a state that `save` gave.
-    fn restore(&mut self, state: &[u8]) -> PyResult<()> {
+    fn restore(&mut self, head: &[u8], chunks: HashMap<String, Bound<'_, PyBytes>>) -> PyResult<()> {
         guard(|| {
-            self.matcher
-                .restore(state)
-                .map_err(|fault| PyValueError::new_err(fault.to_string()))
+            let chunk = |chunk: Chunk| chunks.get(&chunk.name()).map(|bytes| bytes.as_bytes());
+            let restored = self.matcher.restore(head, chunk);
+            restored.map_err(|fault| PyValueError::new_err(fault.to_string()))
         })
     }
 
@@ -133,6 +143,7 @@ impl PyMatcher {
             dict.set_item("shed", counted.shed)?;
             dict.set_item("matches", counted.matches)?;
             dict.set_item("held", self.matcher.held())?;
+            dict.set_item("kept", self.matcher.kept())?;
             dict.set_item("partitions", partitions)?;
             dict.set_item("runs", runs)?;
             dict.set_item("pending", pending)?;
@@ -206,11 +217,11 @@ impl PyMatcher {
         (id, found.time, events, select, window, group).into_pyobject(py)
     }
 
-    fn reference<'py>(&self, py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyTuple>> {
+    fn reference<'py>(&self, py: Python<'py>, event: &Name) -> PyResult<Bound<'py, PyTuple>> {
         let stream = self.stream_names[usize::from(event.stream)].bind(py);
         match &event.id {
             Id::Int(id) => (stream, id).into_pyobject(py),
-            Id::Str(id) => (stream, id.as_ref()).into_pyobject(py),
+            Id::Str(id) => (stream, id.as_str()).into_pyobject(py),
         }
     }
 }
@@ -307,13 +318,13 @@ fn value_from(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     } else if value.is_none() {
         Ok(Value::Null)
     } else if let Ok(bytes) = value.cast::<PyBytes>() {
-        Ok(Value::Bytes(bytes.as_bytes().into()))
+        Ok(Value::Bytes(Arc::new(bytes.as_bytes().into())))
     } else if let Ok(floats) = value.cast::<PyTuple>() {
         let floats: Vec<f64> = floats.extract()?;
         if floats.iter().any(|x| !x.is_finite()) {
             return Err(PyValueError::new_err("an array has a float that is not a reading"));
         }
-        Ok(Value::Floats(floats.into()))
+        Ok(Value::Floats(Arc::new(floats.into())))
     } else {
         Err(PyTypeError::new_err(format!(
             "{} is no value of an attribute",
@@ -330,6 +341,6 @@ fn value_to<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> 
         Value::Float(x) => x.into_pyobject(py)?.into_any(),
         Value::Str(x) => PyString::new(py, x).into_any(),
         Value::Bytes(x) => PyBytes::new(py, x).into_any(),
-        Value::Floats(x) => PyTuple::new(py, Arc::clone(x).iter())?.into_any(),
+        Value::Floats(x) => PyTuple::new(py, x.iter())?.into_any(),
     })
 }

@@ -1,10 +1,9 @@
 //! MATCH NEXT: each event that qualifies for the first step starts a run, and a run takes the first that fits (rule S9).
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::bounds::FOREVER;
-use crate::event::Event;
+use crate::event::{Events, Handle};
 use crate::judge::{Judge, Sink};
 use crate::plan::{Plan, Role};
 
@@ -12,7 +11,7 @@ use crate::plan::{Plan, Role};
 #[derive(Clone, Debug)]
 pub struct Run {
     /// By variable.
-    pub events: Vec<Option<Arc<Event>>>,
+    pub events: Box<[Option<Handle>]>,
     /// The step it waits for; plain, ALL or ANY.
     pub step: usize,
     /// After this time it can't go on.
@@ -45,18 +44,19 @@ pub struct Changes {
 
 /// Gives an event, which qualifies for the variables of `mask` in this partition, to the runs; then starts new ones.
 /// `judge` knows the partition's earlier events and has bound nothing.
-pub fn next<'p>(
-    plan: &'p Plan,
-    mut judge: Judge<'p>,
-    runs: &'p [Run],
-    event: &'p Arc<Event>,
-    mask: u64,
+pub fn next(
+    plan: &Plan,
+    events: &Events,
+    judge: &mut Judge<'_>,
+    runs: &[Run],
+    (event, mask): (Handle, u64),
     sink: &mut Sink,
 ) -> Changes {
+    let time = events.time(event);
     let mut changes = Changes::default();
     let mut taken = false;
     for (place, run) in runs.iter().enumerate() {
-        if run.expires < event.time {
+        if run.expires < time {
             changes.gone.push(place);
             continue;
         }
@@ -66,10 +66,10 @@ pub fn next<'p>(
         judge.clear();
         for (variable, bound) in run.events.iter().enumerate() {
             if let Some(bound) = bound {
-                judge.bind(variable, bound);
+                judge.bind(variable, *bound);
             }
         }
-        let (outcome, step) = extend(plan, &mut judge, run, event, mask);
+        let (outcome, step) = extend(plan, judge, run, (event, time), mask);
         if outcome == Outcome::Waits {
             continue;
         }
@@ -79,7 +79,7 @@ pub fn next<'p>(
             continue;
         }
         if outcome == Outcome::Moved {
-            changes.new.push(remember(plan, &judge, step));
+            changes.new.push(remember(plan, events, judge, step));
         } else {
             judge.complete(sink);
         }
@@ -87,11 +87,11 @@ pub fn next<'p>(
     let first = &plan.steps[0];
     if first.role == Role::Many && first.least > 0 {
         if mask >> first.variables[0] & 1 == 1 {
-            begin(plan, runs, event, &mut changes);
+            begin(plan, runs, time, &mut changes);
             changes.gone.sort_unstable();
         }
     } else {
-        start(plan, &mut judge, event, mask, &mut changes.new, sink);
+        start(plan, events, judge, (event, mask), &mut changes.new, sink);
     }
     changes
 }
@@ -103,10 +103,10 @@ fn gap(plan: &Plan, step: usize) -> Range<usize> {
 }
 
 /// Lets a run take an event: whether it waits on, went on (to which step), or is complete.
-fn extend<'p>(plan: &'p Plan, judge: &mut Judge<'p>, run: &Run, event: &'p Arc<Event>, mask: u64) -> (Outcome, usize) {
+fn extend(plan: &Plan, judge: &mut Judge<'_>, run: &Run, (event, time): (Handle, i64), mask: u64) -> (Outcome, usize) {
     let step = &plan.steps[run.step];
     let waits = (Outcome::Waits, run.step);
-    if run.began.is_some_and(|began| event.time <= began) {
+    if run.began.is_some_and(|began| time <= began) {
         return waits;
     }
     let waited = || gap(plan, run.step).filter(|&s| plan.steps[s].role == Role::Many);
@@ -131,11 +131,11 @@ fn extend<'p>(plan: &'p Plan, judge: &mut Judge<'p>, run: &Run, event: &'p Arc<E
     }
 }
 
-fn start<'p>(
-    plan: &'p Plan,
-    judge: &mut Judge<'p>,
-    event: &'p Arc<Event>,
-    mask: u64,
+fn start(
+    plan: &Plan,
+    events: &Events,
+    judge: &mut Judge<'_>,
+    (event, mask): (Handle, u64),
     kept: &mut Vec<Run>,
     sink: &mut Sink,
 ) {
@@ -150,12 +150,12 @@ fn start<'p>(
         }
         judge.bind(variable, event);
         if step.role == Role::One && step.variables.len() > 1 {
-            kept.push(remember(plan, judge, first));
+            kept.push(remember(plan, events, judge, first));
             continue;
         }
         judge.take_between(gap(plan, first));
         match next_step(plan, first + 1) {
-            Some(next) => kept.push(remember(plan, judge, next)),
+            Some(next) => kept.push(remember(plan, events, judge, next)),
             None => judge.complete(sink),
         }
         if step.role == Role::Any {
@@ -166,7 +166,7 @@ fn start<'p>(
 
 /// The run that an event of a first step of many begins. Runs that began before can't differ from each other any more,
 /// so of those one is enough.
-fn begin(plan: &Plan, runs: &[Run], event: &Event, changes: &mut Changes) {
+fn begin(plan: &Plan, runs: &[Run], time: i64, changes: &mut Changes) {
     let first = &plan.steps[0].variables[0];
     let Some(step) = next_step(plan, 1) else { return };
     let limits = plan.steps[step]
@@ -174,13 +174,13 @@ fn begin(plan: &Plan, runs: &[Run], event: &Event, changes: &mut Changes) {
         .iter()
         .map(|&v| match plan.furthest[*first][v] {
             FOREVER => i64::MAX,
-            most => event.time.saturating_add(most),
+            most => time.saturating_add(most),
         });
     let expires = limits.max().unwrap_or(i64::MAX);
     let mut earlier = false;
     for (place, run) in runs.iter().enumerate() {
         match run.began {
-            Some(began) if began == event.time => return,
+            Some(began) if began == time => return,
             Some(began) if !changes.gone.contains(&place) => {
                 changes.gone.push(place);
                 if !earlier {
@@ -197,18 +197,18 @@ fn begin(plan: &Plan, runs: &[Run], event: &Event, changes: &mut Changes) {
         }
     }
     changes.new.push(Run {
-        events: vec![None; plan.variables.len()],
+        events: vec![None; plan.variables.len()].into(),
         step,
         expires,
-        began: Some(event.time),
+        began: Some(time),
     });
 }
 
-fn remember(plan: &Plan, judge: &Judge<'_>, step: usize) -> Run {
-    let events: Vec<_> = (0..plan.variables.len()).map(|v| judge.kept(v)).collect();
-    let expires = expiry(plan, &events, step);
+fn remember(plan: &Plan, events: &Events, judge: &Judge<'_>, step: usize) -> Run {
+    let bound = judge.singles();
+    let expires = expiry(plan, events, bound, step);
     Run {
-        events,
+        events: bound.into(),
         step,
         expires,
         began: None,
@@ -216,20 +216,20 @@ fn remember(plan: &Plan, judge: &Judge<'_>, step: usize) -> Run {
 }
 
 /// The last time at which the step can still take an event.
-fn expiry(plan: &Plan, events: &[Option<Arc<Event>>], step: usize) -> i64 {
+fn expiry(plan: &Plan, events: &Events, bound: &[Option<Handle>], step: usize) -> i64 {
     let limit = |v: usize| {
-        let bound = events
+        let times = bound
             .iter()
             .enumerate()
-            .filter_map(|(other, event)| event.as_ref().map(|e| (other, e.time)));
-        let limits = bound.map(|(other, time)| match plan.furthest[other][v] {
+            .filter_map(|(other, event)| event.map(|event| (other, events.time(event))));
+        let limits = times.map(|(other, time)| match plan.furthest[other][v] {
             FOREVER => i64::MAX,
             most => time.saturating_add(most),
         });
         limits.min().unwrap_or(i64::MAX)
     };
     let step = &plan.steps[step];
-    let open = step.variables.iter().copied().filter(|&v| events[v].is_none());
+    let open = step.variables.iter().copied().filter(|&v| bound[v].is_none());
     if step.role == Role::Any {
         open.map(limit).max().unwrap_or(i64::MAX)
     } else {

@@ -58,7 +58,8 @@ class Counters(TypedDict):
     refused: int  # left out because of the budget
     shed: int  # let go of because of the budget
     matches: int
-    held: int  # events
+    held: int  # events, once for each variable that they are held for
+    kept: int  # events in memory
     partitions: int
     runs: int  # of MATCH NEXT
     pending: int  # matches that wait for their deadline
@@ -86,10 +87,10 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
-    def save(self) -> bytes:
-        """The state."""
+    def save(self, known: set[str]) -> tuple[bytes, tuple[str, ...], dict[str, bytes]]:
+        """The state: its head, the names of all its chunks, and the bytes of those not known."""
 
-    def restore(self, state: bytes) -> None:
+    def restore(self, head: bytes, chunks: dict[str, bytes]) -> None:
         """Takes over a state that `save` gave."""
 
     def counters(self) -> Counters:

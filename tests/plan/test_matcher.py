@@ -65,6 +65,7 @@ def run_in_batches(case: Case, arrival: Sequence[Event], sizes: Sequence[int], *
     """Feeds events as they arrive, each batch with the highest watermark that makes none of the rest late."""
     found: list[Match] = []
     running = matcher(case)
+    chunks: dict[str, bytes] = {}
     start = 0
     while start < len(arrival):
         size = sizes[start % len(sizes)]
@@ -73,9 +74,10 @@ def run_in_batches(case: Case, arrival: Sequence[Event], sizes: Sequence[int], *
         if start < len(arrival):
             found += running.advance(min(e.time for e in arrival[start:]))
         if restoring:
-            state = running.save()
+            state = running.save(chunks)
+            chunks = state.chunks(chunks)
             running = matcher(case)
-            running.restore(state)
+            running.restore(state.head, chunks)
     return found + running.advance(None)
 
 
@@ -123,13 +125,15 @@ def test_an_eager_matcher_finds_the_same(case: Case, data: st.DataObject) -> Non
     whole = matcher(case).matches(case.events)
     eager = Matcher(case.checked, NOW, eager=True)
     found: list[Match] = []
+    chunks: dict[str, bytes] = {}
     for one in sorted(data.draw(st.permutations(case.events)), key=lambda e: e.time):
         eager.push([one])
         found += eager.advance(one.time)
         if data.draw(st.booleans()):
-            state = eager.save()
+            state = eager.save(chunks)
+            chunks = state.chunks(chunks)
             eager = Matcher(case.checked, NOW, eager=True)
-            eager.restore(state)
+            eager.restore(state.head, chunks)
     found += eager.advance(None)
     assert [m.time for m in found] == [m.time for m in whole]
     assert sorted(found, key=lambda m: m.id) == sorted(whole, key=lambda m: m.id)
@@ -228,7 +232,7 @@ def test_not_waits_for_its_deadline() -> None:
 )
 def test_state_is_freed_as_windows_pass(text: str) -> None:
     running = query(text)
-    empty = len(running.save())
+    empty = len(running.save().head)
     most = 0
     for i in range(300):
         running.push([event(i, i, float(i % 20), f"k{i % 50}")])
@@ -237,8 +241,31 @@ def test_state_is_freed_as_windows_pass(text: str) -> None:
     assert most <= 24
     running.advance(1000 * SECOND)
     counters = running.counters
-    assert (counters["held"], counters["partitions"], counters["runs"], counters["pending"]) == (0, 0, 0, 0)
-    assert len(running.save()) == empty
+    left = [counters[name] for name in ("held", "kept", "partitions", "runs", "pending")]
+    assert left == [0, 0, 0, 0, 0]
+    state = running.save()
+    assert (len(state.head), state.names) == (empty, ())
+
+
+def test_a_save_writes_what_changed() -> None:
+    running = query(PAIRS)
+    chunks: dict[str, bytes] = {}
+    for i in range(200):
+        running.push([event(i, i / 10, float(i % 3), f"k{i % 50}")])
+        running.advance(i * SECOND // 10)
+        state = running.save(chunks)
+        assert len(state.changed) <= 1
+        assert len(state.head) < 1000
+        chunks = state.chunks(chunks)
+    assert len(chunks) > 10
+    fresh = query(PAIRS)
+    fresh.restore(state.head, chunks)
+    assert fresh.counters["held"] == running.counters["held"]
+    with pytest.raises(ValueError, match="is missing"):
+        fresh.restore(state.head, dict(list(chunks.items())[1:]))
+    name, other = list(chunks)[:2]
+    with pytest.raises(ValueError, match="is not"):
+        fresh.restore(state.head, {**chunks, name: chunks[other]})
 
 
 def test_long_windows_equal_short_ones_computed_anew() -> None:
@@ -288,14 +315,19 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
     running.push([event(1, 1, 1.0)])
     running.advance(2 * SECOND)
     state = running.save()
+    chunks = state.chunks()
     with pytest.raises(ValueError, match="another query"):
-        query(PAIRS + "MATCH NEXT").restore(state)
-    for size in range(len(state)):
+        query(PAIRS + "MATCH NEXT").restore(state.head, chunks)
+    for size in range(len(state.head)):
         with pytest.raises(ValueError, match=r"state|version"):
-            running.restore(state[:size])
+            running.restore(state.head[:size], chunks)
+    for name, chunk in chunks.items():
+        for size in range(len(chunk)):
+            with pytest.raises(ValueError, match=r"state|version"):
+                running.restore(state.head, {**chunks, name: chunk[:size]})
     with pytest.raises(ValueError, match="longer"):
-        running.restore(state + b"x")
-    running.restore(state)
+        running.restore(state.head + b"x", chunks)
+    running.restore(state.head, chunks)
     running.push([event(2, 3, 20.0)])
     assert len(running.advance(None)) == 1
 

@@ -71,10 +71,8 @@ class _Compiler:
 
     def plan(self) -> dict[str, _Json]:
         query = self.checked.query
-        variables: list[_Json] = [self._variable(name) for name in self.checked.event_variables]
         plan: dict[str, _Json] = {
             "normal_form": normal_form(query),
-            "variables": variables,
             "within": list(within(query, self.now)),
             "steps": [self._step(step) for step in query.seq],
             "windows": [
@@ -91,9 +89,12 @@ class _Compiler:
             "outputs": [self._output(output) for output in self.checked.outputs],
             "having": None if query.having is None else self._expression(query.having),
         }
-        # Last, for everything above finds slots and aggregates.
+        # Last, for everything above finds slots and aggregates; the FILTERs after all that is read later than they are,
+        # so that what is kept comes first.
         plan["aggregates"] = self.aggregates
         keys = {stream: self._stream_key(stream) for stream in self.streams}
+        names = {name: self._key(name) for name in self.checked.event_variables}
+        plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
         plan["streams"] = [
             {"name": stream, "attributes": list(self.slots[stream]), "key": keys[stream]} for stream in self.streams
         ]
@@ -116,7 +117,6 @@ class _Compiler:
             "filters": [
                 self._expression(f) for f in (*query.filters, *self._conditions) if syntax.variables(f) == (name,)
             ],
-            "key": self._key(name),
         }
 
     def _key(self, variable: str) -> list[_Json] | None:

@@ -5,7 +5,7 @@ Around the native core, which knows places and numbers; here are names, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
@@ -29,6 +29,22 @@ class Budget:
 
     events: int
     overflow: Literal["refuse-newest", "shed-oldest", "fail"] = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a matcher needs to go on: the head, written anew each time, and chunks, which never change.
+
+    `names` are all chunks that belong to it; `changed` has the bytes of those that `save` was not told of.
+    """
+
+    head: bytes
+    names: tuple[str, ...]
+    changed: Mapping[str, bytes]
+
+    def chunks(self, before: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+        """All chunks, those that did not change from the save before; the ones that are over are not among them."""
+        return {name: self.changed[name] if name in self.changed else (before or {})[name] for name in self.names}
 
 
 class Matcher:
@@ -74,16 +90,20 @@ class Matcher:
             found += self.advance(chunk[-1].time)
         return found + self.advance(None)
 
-    def save(self) -> bytes:
-        """The state: what `restore` needs to go on from here."""
-        return self._native.save()
+    def save(self, known: Collection[str] = ()) -> State:
+        """The state: what `restore` needs to go on from here.
 
-    def restore(self, state: bytes) -> None:
+        `known` are the names of the save before, on this matcher or the one that it was restored from; their bytes are
+        not made again. So a save costs what has changed.
+        """
+        return State(*self._native.save(set(known)))
+
+    def restore(self, head: bytes, chunks: Mapping[str, bytes]) -> None:
         """Goes on from where `save` was called, on a matcher of the same query and the same `now`.
 
-        Raises ValueError, and leaves the matcher as it is, if the state is another query's or damaged.
+        Raises ValueError, and leaves the matcher as it is, if the state is another query's, damaged or incomplete.
         """
-        self._native.restore(state)
+        self._native.restore(head, dict(chunks))
 
     @property
     def counters(self) -> _native.Counters:
