@@ -1,13 +1,17 @@
-//! The native core of Cepheid. Everything here is plain Rust; only `python` and `python_matcher` know Python.
+//! The native core of Cepheid. Everything here is plain Rust; only the files whose name begins with `python` know Python.
 
 pub mod aggregate;
+pub mod arrow;
+pub mod arrow_build;
 pub mod bounds;
 pub mod build;
+pub mod columns;
 pub mod digest;
 pub mod event;
 pub mod exact;
 pub mod expr;
 pub mod found;
+pub mod found_columns;
 pub mod functions;
 pub mod json;
 pub mod judge;
@@ -20,6 +24,8 @@ mod plan_parts;
 pub mod policy;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_arrow;
 #[cfg(feature = "python")]
 mod python_matcher;
 pub mod runs;

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::arrow_build::ColumnType;
 use crate::bounds::{self, FOREVER};
 use crate::digest::{DIGEST, Hash};
 use crate::event::{Events, Held};
 use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::json::{self, Fault, Reading, fault};
 use crate::plan_parts::{
-    read_after, read_aggregate, read_attribute, read_join, read_key_part, read_moving, read_output, read_policy,
-    read_span, read_step, read_stream, read_variable,
+    read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
+    read_policy, read_span, read_step, read_stream, read_variable,
 };
 use crate::value::{Key, Val, Value};
 
@@ -45,6 +46,8 @@ impl Role {
 pub struct Stream {
     /// Its name; streams are in the order of their names.
     pub name: Arc<str>,
+    /// Whether its ids are text.
+    pub text_id: bool,
     /// The attributes that are read, by slot.
     pub attributes: Vec<String>,
     /// Which of them are read after the FILTERs, and so kept.
@@ -60,6 +63,8 @@ pub struct Stream {
 pub struct Variable {
     /// Its name, without '?'.
     pub name: Arc<str>,
+    /// The streams it ranges over.
+    pub streams: Vec<usize>,
     /// What it is.
     pub role: Role,
     /// Its step in SEQ.
@@ -206,6 +211,8 @@ pub struct Output {
     pub condition: Option<Expr>,
     /// Whether its type is float, so that an integer is one.
     pub float: bool,
+    /// What a column of it holds.
+    pub kind: ColumnType,
 }
 
 /// MATCH.
@@ -250,6 +257,8 @@ pub struct Plan {
     pub moving: Option<(Kind, i64)>,
     /// GROUP BY.
     pub group_by: Vec<Attribute>,
+    /// What columns of its values hold.
+    pub group_types: Vec<ColumnType>,
     /// HAVING.
     pub having: Option<Expr>,
     /// JOINs.
@@ -356,6 +365,7 @@ impl Plan {
             windows,
             moving: json.member("moving")?.optional(read_moving)?,
             group_by: json.member("group_by")?.each(|item| read_attribute(item, count))?,
+            group_types: json.member("group_types")?.each(read_column_type)?,
             having: json.member("having")?.optional(|item| Expr::read(item, count))?,
             joins,
             policy: read_policy(json.member("match")?.text()?)?,

@@ -1,5 +1,6 @@
 //! The parts of a plan, each read from its JSON.
 
+use crate::arrow_build::ColumnType;
 use crate::bounds::FOREVER;
 use crate::expr::{Attribute, Expr};
 use crate::json::{Fault, Json, Reading, fault};
@@ -20,6 +21,7 @@ pub(crate) fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> 
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Stream {
         name: json.member("name")?.text()?.into(),
+        text_id: json.member("id")?.text()? == "string",
         attributes: json.member("attributes")?.each(|item| item.text().map(str::to_owned))?,
         kept: Vec::new(),
         variables: Vec::new(),
@@ -40,6 +42,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Variable {
         name: json.member("name")?.text()?.into(),
+        streams: json.member("streams")?.each(Json::index)?,
         role: Role::One,
         step: None,
         filters: json.member("filters")?.each(|item| Expr::read(item, streams))?,
@@ -110,6 +113,22 @@ pub(crate) fn read_output(json: &Json, streams: usize) -> Result<Output, Fault> 
         expression: Expr::read(json.member("expression")?, streams)?,
         condition: json.member("condition")?.optional(|item| Expr::read(item, streams))?,
         float: json.member("float")?.bool()?,
+        kind: read_column_type(json.member("type")?)?,
+    })
+}
+
+/// Column type, of a type of the language.
+pub(crate) fn read_column_type(json: &Json) -> Result<ColumnType, Fault> {
+    Ok(match json.text()? {
+        "bool" => ColumnType::Bool,
+        "int" | "duration" => ColumnType::Int,
+        "float" => ColumnType::Float,
+        "timestamp" => ColumnType::Timestamp,
+        "bytes" | "array<uint8>" => ColumnType::Bytes,
+        "array<float>" => ColumnType::Floats,
+        // What has no type of its own is text.
+        "string" | "null" | "node" => ColumnType::Text,
+        other => return fault(format!("unknown type '{other}'")),
     })
 }
 

@@ -32,6 +32,8 @@ mod _native {
     use super::{BudgetExhausted, NativeError, build_info, panic_for_test, probe};
 
     #[pymodule_export]
+    use crate::python_arrow::MatchBatch;
+    #[pymodule_export]
     use crate::python_matcher::PyMatcher;
 }
 

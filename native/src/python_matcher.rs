@@ -9,12 +9,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
+use crate::columns::Refused;
 use crate::digest::hex;
 use crate::event::{Id, Name, Row};
 use crate::found::{Bound as BoundTo, Match};
+use crate::found_columns::{Names, batches};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::plan::Role;
 use crate::python::{BudgetExhausted, guard};
+use crate::python_arrow::{MatchBatch, taken};
 use crate::state::Chunk;
 use crate::value::{Val, Value};
 
@@ -30,6 +33,7 @@ pub struct PyMatcher {
     variables: Vec<Py<PyString>>,
     outputs: Vec<Py<PyString>>,
     groups: Vec<Py<PyString>>,
+    names: Names,
 }
 
 #[pymethods]
@@ -76,6 +80,7 @@ impl PyMatcher {
                 variables: plan.variables.iter().map(|v| text(&v.name)).collect(),
                 outputs: outputs.iter().map(|name| text(name)).collect(),
                 groups: groups.iter().map(|name| text(name)).collect(),
+                names: Names { outputs, groups },
                 matcher,
             })
         })
@@ -104,6 +109,30 @@ impl PyMatcher {
                 list.append(self.tuple(py, found, id)?)?;
             }
             Ok(list)
+        })
+    }
+
+    /// Takes the rows of a batch: any object with `__arrow_c_array__`.
+    #[pyo3(signature = (batch, stream=None))]
+    fn push_batch(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>, stream: Option<&str>) -> PyResult<()> {
+        guard(|| {
+            let batch = taken(batch)?;
+            match py.detach(|| self.matcher.push_batch(&batch, stream)) {
+                Ok(()) => Ok(()),
+                Err(Refused::Exhausted(full)) => Err(BudgetExhausted::new_err(full.to_string())),
+                Err(Refused::Unfit(unfit)) => Err(PyValueError::new_err(unfit.0)),
+            }
+        })
+    }
+
+    /// The matches that this watermark completes, in order, as batches of columns.
+    fn advance_batches(&mut self, py: Python<'_>, watermark: Option<i64>) -> PyResult<Vec<MatchBatch>> {
+        guard(|| {
+            let batches = py.detach(|| {
+                let found = self.matcher.advance(watermark);
+                batches(self.matcher.plan(), &self.names, &found)
+            });
+            Ok(batches.into_iter().map(MatchBatch::of).collect())
         })
     }
 

@@ -1,7 +1,7 @@
 """The native core (native/src/python.rs)."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias, TypedDict, type_check_only
+from typing import Protocol, TypeAlias, TypedDict, type_check_only
 
 from cepheid.model.events import Event
 from cepheid.model.matches import Bound as Bound
@@ -67,6 +67,17 @@ class Counters(TypedDict):
 #: id, time, events by variable, selected values, start and end of the window, group values
 Row: TypeAlias = tuple[str, int, dict[str, Bound], dict[str, Value], tuple[int, int] | None, dict[str, Value] | None]
 
+class ArrowBatch(Protocol):
+    """Whatever speaks Arrow: a pyarrow.RecordBatch, a polars frame of one chunk."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class MatchBatch:
+    """Matches as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
 class Matcher:
     """A matcher of one query (native/src/matcher.rs)."""
 
@@ -86,6 +97,12 @@ class Matcher:
 
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
+
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
+
+    def advance_batches(self, watermark: int | None) -> list[MatchBatch]:
+        """As `advance`, the matches as batches of columns."""
 
     def save(self, known: set[str]) -> tuple[bytes, tuple[str, ...], dict[str, bytes]]:
         """The state: its head, the names of all its chunks, and the bytes of those not known."""

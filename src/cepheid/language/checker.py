@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 from itertools import pairwise
 
 from cepheid.language import bounds, syntax
@@ -36,7 +37,8 @@ class Checked:
 
     In `query` every variable has a range, every selected value a name, and attributes have the names that their streams
     declare, unless these differ. `attributes` has, for each variable, those that the query reads, by the name in it.
-    `event_variables` are in the order of FROM, else of first mention, which is that of the output.
+    `event_variables` are in the order of FROM, else of first mention, which is that of the output. `id_kinds` are those
+    of its streams.
     """
 
     query: Query
@@ -44,6 +46,7 @@ class Checked:
     attributes: Mapping[tuple[str, str], Resolved]
     outputs: tuple[Output, ...]
     partition: Partition
+    id_kinds: Mapping[str, Literal["int", "string"]]
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -132,7 +135,12 @@ class _Checker:
             )
             for o in self.outputs
         )
-        return Checked(complete, self.event_variables, attributes, outputs, partition(complete, attributes))
+        known = self.catalogue.streams
+        kinds: dict[str, Literal["int", "string"]] = {}
+        for stream in (s for r in ranges for s in r.streams):
+            # A stream without events has ids of no kind yet, and none to show.
+            kinds[stream] = (known[stream].id_kind if stream in known else None) or "int"
+        return Checked(complete, self.event_variables, attributes, outputs, partition(complete, attributes), kinds)
 
     # names
 

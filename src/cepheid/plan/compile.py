@@ -82,6 +82,7 @@ class _Compiler:
             ],
             "moving": self._moving(),
             "group_by": [self._expression(attribute) for attribute in query.group_by],
+            "group_types": [self.checked.attributes[a.variable, a.name].type.value for a in query.group_by],
             "joins": [self._expression(part) for part in self._conditions if len(syntax.variables(part)) != 1],
             "match": query.match,
             "after": query.after,
@@ -96,7 +97,13 @@ class _Compiler:
         names = {name: self._key(name) for name in self.checked.event_variables}
         plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
         plan["streams"] = [
-            {"name": stream, "attributes": list(self.slots[stream]), "key": keys[stream]} for stream in self.streams
+            {
+                "name": stream,
+                "id": self.checked.id_kinds[stream],
+                "attributes": list(self.slots[stream]),
+                "key": keys[stream],
+            }
+            for stream in self.streams
         ]
         return plan
 
@@ -228,6 +235,7 @@ class _Compiler:
             "expression": self._expression(output.expression),
             "condition": None if output.condition is None else self._expression(output.condition),
             "float": output.type is ValueType.FLOAT,
+            "type": output.type.value,
         }
 
     def _slot(self, stream: str, name: str) -> int:

@@ -81,6 +81,24 @@ class Matcher:
         """
         return [_match(*row) for row in self._native.advance(watermark)]
 
+    def push_batch(self, batch: _native.ArrowBatch, stream: str | None = None) -> None:
+        """Takes a batch of columns: anything that speaks Arrow, such as a pyarrow.RecordBatch. Nothing is copied.
+
+        It has columns `id`, `time` (a timestamp, or microseconds), and those of the attributes that the query reads;
+        one that is not there is null. All rows are of `stream`, or of what the column `stream` says; either can be
+        left out where the query reads one stream. Raises ValueError for what is no event: a row without an id or a
+        time, NaN, infinity; the rows before it are taken then.
+        """
+        self._native.push_batch(batch, stream)
+
+    def advance_batches(self, watermark: int | None) -> list[_native.MatchBatch]:
+        """As `advance`, the matches as batches of columns: `pyarrow.record_batch(batch)`.
+
+        Columns: id (text), time, events (a struct by variable), select (a struct by name); for batch and session
+        windows, window and group instead of events.
+        """
+        return self._native.advance_batches(watermark)
+
     def matches(self, events: Iterable[Event]) -> list[Match]:
         """The matches of complete input (rule E4: it is sorted, and nothing in it is late), in order."""
         ordered = iter(sorted(events, key=lambda event: event.time))

@@ -1,0 +1,187 @@
+//! Rows of a batch of columns, for the matcher: what a query does not read of them is never touched.
+
+use std::borrow::Cow;
+use std::cell::Cell as Mutable;
+
+use crate::arrow::{Batch, Cell, Column, Unfit};
+use crate::event::Row;
+use crate::matcher::{Exhausted, Matcher};
+use crate::plan::Plan;
+use crate::value::Val;
+
+/// Why a batch was not taken, or not to its end.
+pub enum Refused {
+    /// The query's budget is used up.
+    Exhausted(Exhausted),
+    /// It has not what events have.
+    Unfit(Unfit),
+}
+
+impl From<Unfit> for Refused {
+    fn from(unfit: Unfit) -> Self {
+        Refused::Unfit(unfit)
+    }
+}
+
+/// The columns that a query reads: id, time, and by stream and slot the attributes.
+struct Columns<'b> {
+    id: Column<'b>,
+    time: Column<'b>,
+    slots: Vec<Vec<Option<Column<'b>>>>,
+}
+
+/// Stands for the slot of the id.
+const ID: usize = usize::MAX;
+
+struct BatchRow<'c, 'b> {
+    columns: &'c Columns<'b>,
+    place: usize,
+    time: i64,
+    stream: u16,
+    /// The slot that holds no value, once one was read.
+    fault: Mutable<Option<usize>>,
+}
+
+impl Row for BatchRow<'_, '_> {
+    #[inline]
+    fn time(&self) -> i64 {
+        self.time
+    }
+
+    #[inline]
+    fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    fn id(&self) -> Val<'_> {
+        match self.columns.id.cell(self.place) {
+            Cell::Int(id) => Val::Int(id),
+            Cell::Text(id) => Val::Str(Cow::Borrowed(id)),
+            _ => {
+                self.fault.set(Some(ID));
+                Val::Null
+            }
+        }
+    }
+
+    #[inline]
+    fn value(&self, slot: usize) -> Val<'_> {
+        let Some(Some(column)) = self.columns.slots[usize::from(self.stream)].get(slot) else {
+            return Val::Null;
+        };
+        match column.cell(self.place) {
+            Cell::Text(text) => Val::Str(Cow::Borrowed(text)),
+            Cell::Float(x) if x.is_finite() => Val::Float(x),
+            Cell::Int(x) => Val::Int(x),
+            Cell::Bool(x) => Val::Bool(x),
+            Cell::Bytes(bytes) => Val::Bytes(bytes),
+            Cell::Floats(floats) if floats.iter().all(|x| x.is_finite()) => Val::Floats(floats),
+            Cell::Float(_) | Cell::Floats(_) => {
+                self.fault.set(Some(slot));
+                Val::Null
+            }
+            Cell::Null => Val::Null,
+        }
+    }
+
+    fn is_faulty(&self) -> bool {
+        self.fault.get().is_some()
+    }
+}
+
+impl Matcher {
+    /// Takes the rows of a batch: columns `id`, `time` and those of the attributes; all of `stream`, or each of the one
+    /// that the column `stream` names. Rows of streams that the query does not read are passed over. What was taken
+    /// before a fault stays taken.
+    pub fn push_batch(&mut self, batch: &Batch, stream: Option<&str>) -> Result<(), Refused> {
+        let plan = std::sync::Arc::clone(self.plan());
+        let needed = |name: &str| {
+            let unfit = || Unfit(format!("the batch has no column '{name}'"));
+            batch.column(name)?.ok_or_else(unfit)
+        };
+        let columns = Columns {
+            id: needed("id")?,
+            time: needed("time")?,
+            slots: slots(&plan, batch)?,
+        };
+        let mut streams = Streams::of(&plan, batch, stream)?;
+        for place in 0..batch.len() {
+            let Some(stream) = streams.of_row(&plan, place) else {
+                continue;
+            };
+            let Cell::Int(time) = columns.time.cell(place) else {
+                return Err(Unfit(format!("row {place} has no time")).into());
+            };
+            let row = BatchRow {
+                columns: &columns,
+                place,
+                time,
+                stream,
+                fault: Mutable::new(None),
+            };
+            self.push(&row).map_err(Refused::Exhausted)?;
+            if let Some(slot) = row.fault.get() {
+                let named = plan.streams[usize::from(stream)].attributes.get(slot);
+                let fault = match named {
+                    Some(name) => format!("row {place}: '{name}' has NaN or infinity, which is no reading"),
+                    None => format!("row {place} has no id"),
+                };
+                return Err(Unfit(fault).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slots<'b>(plan: &Plan, batch: &'b Batch) -> Result<Vec<Vec<Option<Column<'b>>>>, Unfit> {
+    let of_stream = |attributes: &Vec<String>| attributes.iter().map(|name| batch.column(name)).collect();
+    plan.streams
+        .iter()
+        .map(|stream| of_stream(&stream.attributes))
+        .collect()
+}
+
+/// Which stream a row belongs to.
+enum Streams<'b> {
+    All(Option<u16>),
+    /// By name; the last name is remembered, because rows of a stream come together.
+    Each(Column<'b>, Option<(&'b str, Option<u16>)>),
+}
+
+impl<'b> Streams<'b> {
+    fn of(plan: &Plan, batch: &'b Batch, stream: Option<&str>) -> Result<Self, Unfit> {
+        match (stream, batch.column("stream")?) {
+            (Some(name), _) => Ok(Streams::All(place_of(plan, name))),
+            (None, Some(column)) => Ok(Streams::Each(column, None)),
+            (None, None) if plan.streams.len() == 1 => Ok(Streams::All(Some(0))),
+            (None, None) => Err(Unfit(
+                "the query reads several streams, and the batch has no column 'stream'".into(),
+            )),
+        }
+    }
+
+    #[inline]
+    fn of_row(&mut self, plan: &Plan, row: usize) -> Option<u16> {
+        match self {
+            Streams::All(place) => *place,
+            Streams::Each(column, known) => {
+                let Cell::Text(name) = column.cell(row) else {
+                    return None;
+                };
+                match known {
+                    Some((last, place)) if *last == name => *place,
+                    _ => {
+                        let place = place_of(plan, name);
+                        *known = Some((name, place));
+                        place
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn place_of(plan: &Plan, name: &str) -> Option<u16> {
+    let place = plan.streams.iter().position(|stream| *stream.name == *name);
+    place.map(|place| place as u16)
+}
