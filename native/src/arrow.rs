@@ -146,6 +146,7 @@ enum Data<'b> {
     Dictionary(Box<Column<'b>>, Box<Column<'b>>),
 }
 
+/// Where values begin and end in a buffer, of which the part before the first is left out.
 #[derive(Clone, Copy, Debug)]
 enum Offsets<'b> {
     Small(&'b [i32]),
@@ -156,15 +157,30 @@ impl Offsets<'_> {
     #[inline]
     fn range(&self, row: usize) -> std::ops::Range<usize> {
         match self {
-            Offsets::Small(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
-            Offsets::Large(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            Offsets::Small(offsets) => {
+                let first = offsets[0] as usize;
+                (offsets[row] as usize).wrapping_sub(first)..(offsets[row + 1] as usize).wrapping_sub(first)
+            }
+            Offsets::Large(offsets) => {
+                let first = offsets[0] as usize;
+                (offsets[row] as usize).wrapping_sub(first)..(offsets[row + 1] as usize).wrapping_sub(first)
+            }
         }
     }
 
-    fn last(&self) -> usize {
+    /// Where the first value begins, and how many elements there are up to the end of the last.
+    fn extent(&self) -> (usize, usize) {
+        let (first, last) = match self {
+            Offsets::Small(offsets) => (offsets[0] as usize, offsets[offsets.len() - 1] as usize),
+            Offsets::Large(offsets) => (offsets[0] as usize, offsets[offsets.len() - 1] as usize),
+        };
+        (first, last.saturating_sub(first))
+    }
+
+    fn len(&self) -> usize {
         match self {
-            Offsets::Small(offsets) => offsets.last().map_or(0, |last| *last as usize),
-            Offsets::Large(offsets) => offsets.last().map_or(0, |last| *last as usize),
+            Offsets::Small(offsets) => offsets.len() - 1,
+            Offsets::Large(offsets) => offsets.len() - 1,
         }
     }
 }
@@ -219,7 +235,7 @@ impl<'b> Column<'b> {
                 }
                 // SAFETY: there is one child.
                 let (schema, values) = unsafe { (&**schema.children, &**array.children) };
-                let values = Column::of(schema, values, 0, offsets.last())?;
+                let values = Column::of(schema, values, offsets.extent().0, offsets.extent().1)?;
                 match values.data {
                     Data::Float64(_) if values.validity.is_none() => Data::Floats(offsets, Box::new(values)),
                     _ => return Err("is a list of something else than float64 values".into()),
@@ -264,11 +280,60 @@ impl<'b> Column<'b> {
         }
     }
 
+    /// Clears the flags of rows whose text, if the column has text, does not pass or is null; says whether it has.
+    pub fn keep_texts(&self, flags: &mut [bool], passes: impl Fn(&str) -> bool) -> bool {
+        let Data::Text(offsets, text) = &self.data else {
+            return false;
+        };
+        for (row, flag) in flags.iter_mut().enumerate() {
+            *flag &= text.get(offsets.range(row)).is_some_and(&passes);
+        }
+        self.keep_valid(flags);
+        true
+    }
+
+    /// The same for integers and floats, which are given as they are; None if a float is no number.
+    pub fn keep_numbers(
+        &self,
+        flags: &mut [bool],
+        integers: impl Fn(i64) -> bool,
+        floats: impl Fn(f64) -> bool,
+    ) -> Option<bool> {
+        match &self.data {
+            Data::Int64(values) => {
+                for (flag, value) in flags.iter_mut().zip(*values) {
+                    *flag &= integers(*value);
+                }
+            }
+            Data::Float64(values) => {
+                let mut finite = true;
+                for (flag, value) in flags.iter_mut().zip(*values) {
+                    *flag &= floats(*value);
+                    finite &= value.is_finite();
+                }
+                // What a null stands on may be anything.
+                if !finite && self.validity.is_none() {
+                    return None;
+                }
+            }
+            _ => return Some(false),
+        }
+        self.keep_valid(flags);
+        Some(true)
+    }
+
+    fn keep_valid(&self, flags: &mut [bool]) {
+        if let Some((bits, start)) = self.validity {
+            for (row, flag) in flags.iter_mut().enumerate() {
+                *flag &= bits[(start + row) / 8] >> ((start + row) % 8) & 1 == 1;
+            }
+        }
+    }
+
     /// The value of a row that someone else names.
     fn checked_cell(&self, row: i64) -> Cell<'b> {
         let rows = match &self.data {
-            Data::Text(Offsets::Small(offsets), _) => offsets.len() - 1,
-            Data::Text(Offsets::Large(offsets), _) => offsets.len() - 1,
+            Data::Text(offsets, _) => offsets.len(),
             Data::Int64(values) => values.len(),
             Data::Int32(values) => values.len(),
             Data::Float64(values) => values.len(),
@@ -301,14 +366,16 @@ impl<'b> Data<'b> {
             "g" => Data::Float64(buffer(array, 1, start, rows).ok_or_else(missing)?),
             "u" | "U" => {
                 let offsets = offsets(format == "U", array, start, rows)?;
-                let bytes = buffer::<u8>(array, 2, 0, offsets.last()).unwrap_or_default();
+                let (first, length) = offsets.extent();
+                let bytes = buffer::<u8>(array, 2, first, length).unwrap_or_default();
                 // Once for the whole column; a slice of it then needs no more than to begin and end between characters.
                 let text = std::str::from_utf8(bytes).map_err(|_| "has text that is not UTF-8".to_string())?;
                 Data::Text(offsets, text)
             }
             "z" | "Z" => {
                 let offsets = offsets(format == "Z", array, start, rows)?;
-                Data::Bytes(offsets, buffer(array, 2, 0, offsets.last()).unwrap_or_default())
+                let (first, length) = offsets.extent();
+                Data::Bytes(offsets, buffer(array, 2, first, length).unwrap_or_default())
             }
             time if time.starts_with("ts") => {
                 let (by, over) = match time.as_bytes().get(2) {

@@ -5,9 +5,10 @@ use std::cell::Cell as Mutable;
 
 use crate::arrow::{Batch, Cell, Column, Unfit};
 use crate::event::Row;
+use crate::expr::{Expr, Sign, Slot};
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::Plan;
-use crate::value::Val;
+use crate::value::{Val, Value};
 
 /// Why a batch was not taken, or not to its end.
 pub enum Refused {
@@ -105,6 +106,7 @@ impl Matcher {
             slots: slots(&plan, batch)?,
         };
         let mut streams = Streams::of(&plan, batch, stream)?;
+        let masks = masks(&plan, &columns, batch.len());
         for place in 0..batch.len() {
             let Some(stream) = streams.of_row(&plan, place) else {
                 continue;
@@ -119,7 +121,8 @@ impl Matcher {
                 stream,
                 fault: Mutable::new(None),
             };
-            self.push(&row).map_err(Refused::Exhausted)?;
+            let candidates = masks.as_ref().map_or(u64::MAX, |masks| masks[place]);
+            self.push_candidate(&row, candidates).map_err(Refused::Exhausted)?;
             if let Some(slot) = row.fault.get() {
                 let named = plan.streams[usize::from(stream)].attributes.get(slot);
                 let fault = match named {
@@ -130,6 +133,66 @@ impl Matcher {
             }
         }
         Ok(())
+    }
+}
+
+/// For each row the variables that it may qualify for, a bit each, by those FILTERs that can be judged a column at a
+/// time; None if there are none, or a float is no number, which is for the rows to find.
+fn masks(plan: &Plan, columns: &Columns<'_>, rows: usize) -> Option<Vec<u64>> {
+    let [slots] = columns.slots.as_slice() else {
+        return None;
+    };
+    let mut masks = vec![0; rows];
+    let mut flags = Vec::new();
+    let mut any = false;
+    for (number, variable) in plan.variables.iter().enumerate() {
+        flags.clear();
+        flags.resize(rows, true);
+        for filter in variable.filters.iter().flat_map(Expr::conjuncts) {
+            any |= keep(filter, slots, &mut flags)?;
+        }
+        for (mask, flag) in masks.iter_mut().zip(&flags) {
+            *mask |= u64::from(*flag) << number;
+        }
+    }
+    any.then_some(masks)
+}
+
+/// Clears the flags of rows for which a comparison with a constant is not true; says whether it is one. None if a float
+/// is no number.
+fn keep(filter: &Expr, slots: &[Option<Column<'_>>], flags: &mut [bool]) -> Option<bool> {
+    let Expr::Compare(sign, sides) = filter else {
+        return Some(false);
+    };
+    let (Expr::Attribute(attribute), Expr::Constant(constant)) = sides.as_ref() else {
+        return Some(false);
+    };
+    let Some(Slot::At(slot)) = attribute.slots.first() else {
+        return Some(false);
+    };
+    let Some(Some(column)) = slots.get(*slot) else {
+        return Some(false);
+    };
+    match constant {
+        Value::Str(wanted) if *sign == Sign::Equal => Some(column.keep_texts(flags, |text| text == wanted.as_str())),
+        Value::Str(wanted) => {
+            let holds = |text: &str| sign.holds(text.as_bytes().cmp(wanted.as_bytes()));
+            Some(column.keep_texts(flags, holds))
+        }
+        Value::Float(wanted) => {
+            let holds = |x: f64| x.partial_cmp(wanted).is_some_and(|order| sign.holds(order));
+            column.keep_numbers(flags, |x| holds(x as f64), holds)
+        }
+        Value::Int(wanted) => {
+            let float = *wanted as f64;
+            let holds = |x: f64| x.partial_cmp(&float).is_some_and(|order| sign.holds(order));
+            let integers = |x: i64| match attribute.float {
+                true => holds(x as f64),
+                false => sign.holds(x.cmp(wanted)),
+            };
+            column.keep_numbers(flags, integers, holds)
+        }
+        _ => Some(false),
     }
 }
 

@@ -85,8 +85,9 @@ pub enum Sign {
 }
 
 impl Sign {
+    /// Whether it is true of two values that compare so.
     #[inline]
-    fn holds(self, order: Ordering) -> bool {
+    pub fn holds(self, order: Ordering) -> bool {
         match self {
             Sign::Equal => order.is_eq(),
             Sign::Unequal => order.is_ne(),
@@ -278,6 +279,14 @@ impl Expr {
             }
             Expr::Call(function, arguments) => function.call(arguments.iter().map(|a| a.value(scope)).collect()),
             Expr::Aggregate(number) => scope.aggregate(*number),
+        }
+    }
+
+    /// The parts of an AND, or else itself: it is true if all of them are.
+    pub fn conjuncts(&self) -> &[Expr] {
+        match self {
+            Expr::And(parts) => parts,
+            other => std::slice::from_ref(other),
         }
     }
 

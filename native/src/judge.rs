@@ -114,6 +114,14 @@ impl<'p> Judge<'p> {
         self.mask |= 1 << variable;
     }
 
+    /// Binds what a run has bound, and nothing else.
+    pub fn bind_all(&mut self, bound: &[Option<Handle>]) {
+        self.clear();
+        self.bound.copy_from_slice(bound);
+        let bits = bound.iter().enumerate().filter(|(_, event)| event.is_some());
+        self.mask = bits.fold(0, |mask, (variable, _)| mask | 1 << variable);
+    }
+
     /// Unbinds it.
     #[inline]
     pub fn unbind(&mut self, variable: usize) {

@@ -72,7 +72,7 @@ pub struct Counters {
 
 #[derive(Debug)]
 pub(crate) enum Engine {
-    Pattern(Partitions),
+    Pattern(Box<Partitions>),
     Window(Windows),
 }
 
@@ -108,7 +108,7 @@ impl Matcher {
     pub(crate) fn of(plan: Arc<Plan>, budget: Option<Budget>) -> Matcher {
         let engine = match plan.moving {
             Some((kind, size)) => Engine::Window(Windows::new(Arc::clone(&plan), kind, size)),
-            None => Engine::Pattern(Partitions::new(Arc::clone(&plan))),
+            None => Engine::Pattern(Box::new(Partitions::new(&plan))),
         };
         Matcher {
             events: plan.events(),
@@ -167,6 +167,12 @@ impl Matcher {
 
     /// Takes a record, unless nothing in the query wants it.
     pub fn push(&mut self, row: &impl Row) -> Result<(), Exhausted> {
+        self.push_candidate(row, u64::MAX)
+    }
+
+    /// Takes a record that can qualify only for some variables, a bit each.
+    #[inline]
+    pub(crate) fn push_candidate(&mut self, row: &impl Row, candidates: u64) -> Result<(), Exhausted> {
         self.counters.events += 1;
         let time = row.time();
         if time < self.plan.within.0 || time > self.plan.within.1 {
@@ -176,7 +182,10 @@ impl Matcher {
             self.counters.late += 1;
             return Ok(());
         }
-        let mask = qualifies(&self.plan, row);
+        let mask = match candidates {
+            0 => 0,
+            _ => qualifies(&self.plan, row, candidates),
+        };
         if mask == 0 && self.plan.policy != Policy::Strict {
             return Ok(());
         }
@@ -237,7 +246,7 @@ impl Matcher {
                 while self.held() >= budget.events {
                     self.counters.shed += 1;
                     let shed = match &mut self.engine {
-                        Engine::Pattern(partitions) => partitions.shed(&mut self.events),
+                        Engine::Pattern(partitions) => partitions.shed(&self.plan, &mut self.events),
                         Engine::Window(windows) => windows.shed(&mut self.events),
                     };
                     if let Some(time) = shed {
@@ -279,8 +288,8 @@ impl Matcher {
         }
         let (events, found) = (&mut self.events, &mut self.found);
         match &mut self.engine {
-            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(events, found),
-            Engine::Pattern(partitions) => partitions.pass(events, limit, found),
+            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&self.plan, events, found),
+            Engine::Pattern(partitions) => partitions.pass(&self.plan, events, limit, found),
             Engine::Window(windows) => windows.pass(events, limit, found),
         }
         self.watermark = limit;
@@ -295,8 +304,8 @@ impl Matcher {
         let time = events.time(event);
         match &mut self.engine {
             Engine::Pattern(partitions) => {
-                partitions.pass(events, time, found);
-                partitions.event(events, event, mask, found);
+                partitions.pass(&self.plan, events, time, found);
+                partitions.event(&self.plan, events, event, mask, found);
             }
             Engine::Window(windows) => {
                 windows.pass(events, time, found);
@@ -347,11 +356,12 @@ fn can_be_eager(plan: &Plan) -> bool {
 }
 
 /// The variables that a row qualifies for, a bit each.
-fn qualifies(plan: &Plan, row: &impl Row) -> u64 {
+fn qualifies(plan: &Plan, row: &impl Row, candidates: u64) -> u64 {
     let Some(stream) = plan.streams.get(usize::from(row.stream())) else {
         return 0;
     };
     let scope = Alone(row);
-    let fits = |&&v: &&usize| plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
+    let fits =
+        |&&v: &&usize| candidates >> v & 1 == 1 && plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
     stream.variables.iter().filter(fits).fold(0, |mask, v| mask | 1 << v)
 }

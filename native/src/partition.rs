@@ -13,7 +13,7 @@ use crate::expr::Attribute;
 use crate::found::Match;
 use crate::judge::{Desk, Judge, Pending, Sink};
 use crate::plan::{Plan, Policy, Role};
-use crate::runs::{self, Run};
+use crate::runs::{self, Changes, Runs};
 use crate::value::{Key, Value};
 
 /// The lists of one partition.
@@ -28,7 +28,7 @@ pub struct Lists<'p> {
 /// What a partition waits with.
 #[derive(Debug, Default)]
 struct Waiting {
-    runs: Vec<Run>,
+    runs: Runs,
     /// By when they are due, and a number that makes them differ.
     pending: BTreeMap<(i64, u64), Pending>,
 }
@@ -62,7 +62,6 @@ const SMALL: usize = 1024;
 /// All partitions of a query that is a pattern.
 #[derive(Debug)]
 pub struct Partitions {
-    plan: Arc<Plan>,
     tables: Tables,
     hasher: DefaultHashBuilder,
     /// By variable: its events, in the order in which they came, and their places, to let go of the oldest without a
@@ -78,11 +77,12 @@ pub struct Partitions {
     /// How many pending matches there ever were.
     pendings: u64,
     desk: Desk,
+    changes: Changes,
 }
 
 impl Partitions {
     /// No partition yet.
-    pub fn new(plan: Arc<Plan>) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         let mut partitions = Partitions {
             tables: Tables::default(),
             hasher: DefaultHashBuilder::default(),
@@ -93,9 +93,9 @@ impl Partitions {
             seen_limit: 1024,
             pendings: 0,
             desk: Desk::default(),
-            plan,
+            changes: Changes::default(),
         };
-        partitions.tables.add_place(&partitions.plan);
+        partitions.tables.add_place(plan);
         partitions
     }
 
@@ -118,26 +118,26 @@ impl Partitions {
 
     /// All events up to, and without, this time are known: decides what was waiting for that, frees what is past.
     #[inline]
-    pub fn pass(&mut self, events: &mut Events, time: i64, out: &mut Vec<Match>) {
+    pub fn pass(&mut self, plan: &Plan, events: &mut Events, time: i64, out: &mut Vec<Match>) {
         while let Some(&Reverse((due, place))) = self.due.peek() {
             if due >= time {
                 break;
             }
             self.due.pop();
-            self.decide(events, place, due, out);
+            self.decide(plan, events, place, due, out);
         }
-        self.forget(events, time);
+        self.forget(plan, events, time);
     }
 
     /// The input is complete: decides everything, and lets go of it.
-    pub fn end(&mut self, events: &mut Events, out: &mut Vec<Match>) {
-        self.pass(events, i64::MAX, out);
+    pub fn end(&mut self, plan: &Plan, events: &mut Events, out: &mut Vec<Match>) {
+        self.pass(plan, events, i64::MAX, out);
         for place in 0..self.tables.waiting.len() as u32 {
-            self.decide(events, place, i64::MAX, out);
+            self.decide(plan, events, place, i64::MAX, out);
         }
     }
 
-    fn decide(&mut self, events: &mut Events, place: u32, due: i64, out: &mut Vec<Match>) {
+    fn decide(&mut self, plan: &Plan, events: &mut Events, place: u32, due: i64, out: &mut Vec<Match>) {
         let Some(Some(mut waiting)) = self.tables.waiting.get_mut(place as usize).map(Option::take) else {
             return;
         };
@@ -146,33 +146,33 @@ impl Partitions {
             && entry.key().0 <= due
         {
             let pending = entry.remove();
-            let mut judge = self.tables.judge(&self.plan, events, place, &mut self.desk);
+            let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
             judge.resolve(&pending, &mut sink);
             self.desk = judge.leave();
             release_pending(events, &pending);
         }
         out.append(&mut sink.matches);
         self.tables.wait(place, waiting);
-        self.release(place);
+        self.release(plan, place);
     }
 
-    fn release(&mut self, place: u32) {
-        if place == SHARED || !self.tables.is_empty(&self.plan, place) {
+    fn release(&mut self, plan: &Plan, place: u32) {
+        if place == SHARED || !self.tables.is_empty(plan, place) {
             return;
         }
-        self.tables.remove(&self.plan, &self.hasher, place);
+        self.tables.remove(plan, &self.hasher, place);
         if self.tables.waiting.len() > SMALL && self.tables.places.is_empty() && self.held == 0 {
             self.tables = Tables::default();
-            self.tables.add_place(&self.plan);
+            self.tables.add_place(plan);
             self.ages.iter_mut().for_each(VecDeque::shrink_to_fit);
         }
     }
 
     /// Lets go of events that no match of this time or later can hold.
     #[inline]
-    fn forget(&mut self, events: &mut Events, time: i64) {
+    fn forget(&mut self, plan: &Plan, events: &mut Events, time: i64) {
         for variable in 0..self.ages.len() {
-            let kept = self.plan.variables[variable].kept;
+            let kept = plan.variables[variable].kept;
             if kept >= FOREVER {
                 continue;
             }
@@ -180,42 +180,34 @@ impl Partitions {
                 if events.time(oldest).saturating_add(kept) >= time {
                     break;
                 }
-                self.drop_oldest(events, variable, time);
+                self.drop_oldest(plan, events, variable, time);
             }
         }
     }
 
-    fn drop_oldest(&mut self, events: &mut Events, variable: usize, time: i64) {
+    fn drop_oldest(&mut self, plan: &Plan, events: &mut Events, variable: usize, time: i64) {
         let Some((event, place)) = self.ages[variable].pop_front() else {
             return;
         };
         self.held -= 1;
-        self.tables.pop(&self.plan, events, place, variable);
+        self.tables.pop(plan, events, place, variable);
         if let Some(mut waiting) = self.tables.waiting[place as usize].take() {
-            waiting.runs.retain(|run| {
-                let stays = run.expires >= time;
-                if !stays {
-                    release_run(events, run);
-                }
-                stays
-            });
+            waiting.runs.remove_if(plan, events, |run, _| run.expires < time);
             self.tables.wait(place, waiting);
         }
         events.release(event);
-        self.release(place);
+        self.release(plan, place);
     }
 
     /// Sheds the oldest event held, and the partial matches that it is in; None if there is none.
-    pub fn shed(&mut self, events: &mut Events) -> Option<i64> {
+    pub fn shed(&mut self, plan: &Plan, events: &mut Events) -> Option<i64> {
         let oldest = self.ages.iter().enumerate();
         let oldest = oldest.filter_map(|(variable, ages)| ages.front().map(|&(event, place)| (event, place, variable)));
         let (event, place, variable) = oldest.min_by(|a, b| events.order(a.0, b.0))?;
         let time = events.time(event);
         if let Some(waiting) = &mut self.tables.waiting[place as usize] {
-            let gone = |run: &mut Run| run.events[variable] == Some(event);
-            for run in waiting.runs.extract_if(.., gone) {
-                release_run(events, &run);
-            }
+            let has = |_: &_, bound: &[Option<Handle>]| bound[variable] == Some(event);
+            waiting.runs.remove_if(plan, events, has);
             waiting.pending.retain(|_, pending| {
                 let stays = !pending.events[variable].handles().contains(&event);
                 if !stays {
@@ -224,22 +216,21 @@ impl Partitions {
                 stays
             });
         }
-        self.drop_oldest(events, variable, i64::MIN);
+        self.drop_oldest(plan, events, variable, i64::MIN);
         Some(time)
     }
 
     /// The next event in E2's order, which qualifies for the variables of `mask`. All before its time were passed on
     /// already.
-    pub fn event(&mut self, events: &mut Events, event: Handle, mask: u64, out: &mut Vec<Match>) {
-        let plan = Arc::clone(&self.plan);
+    pub fn event(&mut self, plan: &Plan, events: &mut Events, event: Handle, mask: u64, out: &mut Vec<Match>) {
         if plan.policy == Policy::Strict && events.number(event) == 0 {
-            let number = self.next_number(&plan, events.row(event));
+            let number = self.next_number(plan, events.row(event));
             events.set_number(event, number);
         }
         let mut left = mask;
         while left != 0 {
             let variable = left.trailing_zeros() as usize;
-            let Some(place) = self.home(&plan, events.row(event), variable) else {
+            let Some(place) = self.home(plan, events.row(event), variable) else {
                 left &= left - 1;
                 continue;
             };
@@ -249,16 +240,16 @@ impl Partitions {
             while rest != 0 {
                 let other = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                if self.home(&plan, events.row(event), other) == Some(place) {
+                if self.home(plan, events.row(event), other) == Some(place) {
                     here |= 1 << other;
                 }
             }
             left &= !here;
             if place != SHARED {
-                self.arrive(&plan, events, event, place, here, out);
+                self.arrive(plan, events, event, place, here, out);
             }
-            self.keep(&plan, events, event, place, here);
-            self.release(place);
+            self.keep(plan, events, event, place, here);
+            self.release(plan, place);
         }
     }
 
@@ -298,12 +289,14 @@ impl Partitions {
             self.wake(plan, events, waiting, (event, mask), place, &mut sink);
         }
         if plan.policy == Policy::Next {
-            let runs = waiting.as_ref().map_or(&[][..], |waiting| &waiting.runs);
+            let none = Runs::default();
+            let runs = waiting.as_ref().map_or(&none, |waiting| &waiting.runs);
             let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
-            let changes = runs::next(plan, events, &mut judge, runs, (event, mask), &mut sink);
+            let changes = &mut self.changes;
+            runs::next(plan, events, &mut judge, runs, (event, mask), changes, &mut sink);
             self.desk = judge.leave();
-            if !changes.gone.is_empty() || !changes.new.is_empty() {
-                change_runs(events, &mut waiting.get_or_insert_default().runs, changes);
+            if !changes.is_empty() {
+                waiting.get_or_insert_default().runs.change(plan, events, changes);
             }
         } else {
             let starts = plan
@@ -402,26 +395,9 @@ impl Partitions {
     }
 }
 
-fn release_run(events: &mut Events, run: &Run) {
-    run.events.iter().flatten().for_each(|event| events.release(*event));
-}
-
 fn release_pending(events: &mut Events, pending: &Pending) {
     let handles = pending.events.iter().flat_map(|part| part.handles());
     handles.for_each(|event| events.release(*event));
-}
-
-fn change_runs(events: &mut Events, runs: &mut Vec<Run>, changes: runs::Changes) {
-    // First those that hold, so that what goes on is never let go of in between.
-    for run in &changes.new {
-        run.events.iter().flatten().for_each(|event| events.hold(*event));
-    }
-    for place in changes.gone.into_iter().rev() {
-        release_run(events, &runs.swap_remove(place));
-    }
-    // Most partitions have one or two: no room for more than there are.
-    runs.reserve_exact(changes.new.len());
-    runs.extend(changes.new);
 }
 
 impl Tables {

@@ -90,6 +90,8 @@ pub struct Step {
     pub role: Role,
     /// Its variables.
     pub variables: Vec<usize>,
+    /// Its variables, a bit each.
+    pub mask: u64,
     /// The least number of events of a Many step.
     pub least: usize,
     /// The greatest.

@@ -5,7 +5,8 @@ use crate::bounds::FOREVER;
 use crate::expr::{Attribute, Expr};
 use crate::json::{Fault, Json, Reading, fault};
 use crate::plan::{
-    After, Aggregate, AggregateFunction, Join, KeyPart, Kind, Output, Policy, Role, Span, Step, Stream, Variable,
+    After, Aggregate, AggregateFunction, Join, KeyPart, Kind, MAX_VARIABLES, Output, Policy, Role, Span, Step, Stream,
+    Variable,
 };
 
 /// Key part.
@@ -70,6 +71,10 @@ pub(crate) fn read_step(json: &Json) -> Result<Step, Fault> {
     }
     Ok(Step {
         role,
+        mask: variables
+            .iter()
+            .filter(|&&v| v < MAX_VARIABLES)
+            .fold(0, |mask, &v| mask | 1 << v),
         variables,
         least: json.member("least")?.index()?,
         most: json.member("most")?.optional(Json::index)?.unwrap_or(usize::MAX),

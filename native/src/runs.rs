@@ -7,17 +7,92 @@ use crate::event::{Events, Handle};
 use crate::judge::{Judge, Sink};
 use crate::plan::{Plan, Role};
 
-/// A run: what is bound so far, and the step it waits for.
-#[derive(Clone, Debug)]
+/// A run: the step it waits for. What is bound so far is beside it, by variable.
+#[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// By variable.
-    pub events: Box<[Option<Handle>]>,
     /// The step it waits for; plain, ALL or ANY.
-    pub step: usize,
+    pub step: u32,
     /// After this time it can't go on.
     pub expires: i64,
-    /// Where nothing is bound yet, because the first step takes many events: the time of the event that began the run.
-    pub began: Option<i64>,
+    /// Where nothing is bound yet, because the first step takes many events: the time of the event that began the run;
+    /// else `BOUND`.
+    began: i64,
+}
+
+/// Stands for the beginning of a run in which something is bound.
+const BOUND: i64 = i64::MIN;
+
+/// The runs of a partition: so many events to each.
+#[derive(Debug, Default)]
+pub struct Runs {
+    runs: Vec<Run>,
+    events: Vec<Option<Handle>>,
+}
+
+impl Runs {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// What a run has bound, by variable.
+    fn bound(&self, plan: &Plan, place: usize) -> &[Option<Handle>] {
+        let width = plan.variables.len();
+        &self.events[place * width..(place + 1) * width]
+    }
+
+    fn push(&mut self, run: Run, bound: &[Option<Handle>]) {
+        if self.runs.len() == self.runs.capacity() {
+            // Most partitions have one or two: no room for many more than there are.
+            let more = self.runs.len() / 2 + 1;
+            self.runs.reserve_exact(more);
+            self.events.reserve_exact(more * bound.len());
+        }
+        self.runs.push(run);
+        self.events.extend_from_slice(bound);
+    }
+
+    /// Takes a run out, and lets go of its events; the last one takes its place.
+    fn remove(&mut self, plan: &Plan, events: &mut Events, place: usize) {
+        let width = plan.variables.len();
+        let start = place * width;
+        self.events[start..start + width]
+            .iter()
+            .flatten()
+            .for_each(|event| events.release(*event));
+        self.runs.swap_remove(place);
+        let last = self.runs.len() * width;
+        self.events.copy_within(last.., start.min(last));
+        self.events.truncate(last);
+    }
+
+    /// Lets go of runs for which this is so.
+    pub fn remove_if(&mut self, plan: &Plan, events: &mut Events, is_over: impl Fn(&Run, &[Option<Handle>]) -> bool) {
+        for place in (0..self.runs.len()).rev() {
+            if is_over(&self.runs[place], self.bound(plan, place)) {
+                self.remove(plan, events, place);
+            }
+        }
+    }
+
+    /// Brings about what `next` found. What goes on is held before what it was is let go of.
+    pub fn change(&mut self, plan: &Plan, events: &mut Events, changes: &mut Changes) {
+        changes.events.iter().flatten().for_each(|event| events.hold(*event));
+        changes.gone.sort_unstable();
+        for place in changes.gone.drain(..).rev() {
+            self.remove(plan, events, place);
+        }
+        for (run, bound) in changes.new.iter().zip(changes.events.chunks(plan.variables.len())) {
+            self.push(*run, bound);
+        }
+        changes.new.clear();
+        changes.events.clear();
+    }
 }
 
 /// What an event did to a run.
@@ -34,12 +109,35 @@ fn next_step(plan: &Plan, from: usize) -> Option<usize> {
 }
 
 /// What an event changed: the places of runs that are over or went on, and the runs that are new.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Changes {
-    /// In order.
-    pub gone: Vec<usize>,
-    /// Runs that went on or began.
-    pub new: Vec<Run>,
+    gone: Vec<usize>,
+    new: Vec<Run>,
+    /// What those have bound, by variable.
+    events: Vec<Option<Handle>>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.new.is_empty()
+    }
+
+    fn begin(&mut self, plan: &Plan, run: Run) {
+        self.new.push(run);
+        self.events.resize(self.new.len() * plan.variables.len(), None);
+    }
+
+    /// Remembers what a judge has bound as a run that waits for a step.
+    fn remember(&mut self, plan: &Plan, events: &Events, judge: &Judge<'_>, step: usize) {
+        let bound = judge.singles();
+        self.new.push(Run {
+            step: step as u32,
+            expires: expiry(plan, events, bound, step),
+            began: BOUND,
+        });
+        self.events.extend_from_slice(bound);
+    }
 }
 
 /// Gives an event, which qualifies for the variables of `mask` in this partition, to the runs; then starts new ones.
@@ -48,52 +146,46 @@ pub fn next(
     plan: &Plan,
     events: &Events,
     judge: &mut Judge<'_>,
-    runs: &[Run],
+    runs: &Runs,
     (event, mask): (Handle, u64),
+    changes: &mut Changes,
     sink: &mut Sink,
-) -> Changes {
+) {
     let time = events.time(event);
-    let mut changes = Changes::default();
     let mut taken = false;
-    for (place, run) in runs.iter().enumerate() {
+    for (place, run) in runs.runs.iter().enumerate() {
         if run.expires < time {
             changes.gone.push(place);
             continue;
         }
-        if !plan.steps[run.step].variables.iter().any(|&v| mask >> v & 1 == 1) {
+        if plan.steps[run.step as usize].mask & mask == 0 {
             continue;
         }
-        judge.clear();
-        for (variable, bound) in run.events.iter().enumerate() {
-            if let Some(bound) = bound {
-                judge.bind(variable, *bound);
-            }
-        }
-        let (outcome, step) = extend(plan, judge, run, (event, time), mask);
+        let bound = runs.bound(plan, place);
+        judge.bind_all(bound);
+        let (outcome, step) = extend(plan, judge, (run, bound), (event, time), mask);
         if outcome == Outcome::Waits {
             continue;
         }
         changes.gone.push(place);
         // Two runs that nothing is bound in go on as the same one.
-        if run.began.is_some() && std::mem::replace(&mut taken, true) {
+        if run.began != BOUND && std::mem::replace(&mut taken, true) {
             continue;
         }
         if outcome == Outcome::Moved {
-            changes.new.push(remember(plan, events, judge, step));
+            changes.remember(plan, events, judge, step);
         } else {
             judge.complete(sink);
         }
     }
     let first = &plan.steps[0];
     if first.role == Role::Many && first.least > 0 {
-        if mask >> first.variables[0] & 1 == 1 {
-            begin(plan, runs, time, &mut changes);
-            changes.gone.sort_unstable();
+        if first.mask & mask != 0 {
+            begin(plan, runs, time, changes);
         }
     } else {
-        start(plan, events, judge, (event, mask), &mut changes.new, sink);
+        start(plan, events, judge, (event, mask), changes, sink);
     }
-    changes
 }
 
 /// The steps between a step and the one before it that takes an event by itself.
@@ -103,31 +195,38 @@ fn gap(plan: &Plan, step: usize) -> Range<usize> {
 }
 
 /// Lets a run take an event: whether it waits on, went on (to which step), or is complete.
-fn extend(plan: &Plan, judge: &mut Judge<'_>, run: &Run, (event, time): (Handle, i64), mask: u64) -> (Outcome, usize) {
-    let step = &plan.steps[run.step];
-    let waits = (Outcome::Waits, run.step);
-    if run.began.is_some_and(|began| time <= began) {
+fn extend(
+    plan: &Plan,
+    judge: &mut Judge<'_>,
+    (run, bound): (&Run, &[Option<Handle>]),
+    (event, time): (Handle, i64),
+    mask: u64,
+) -> (Outcome, usize) {
+    let number = run.step as usize;
+    let step = &plan.steps[number];
+    let waits = (Outcome::Waits, number);
+    if run.began != BOUND && time <= run.began {
         return waits;
     }
-    let waited = || gap(plan, run.step).filter(|&s| plan.steps[s].role == Role::Many);
+    let waited = || gap(plan, number).filter(|&s| plan.steps[s].role == Role::Many);
     let mut wanting = step
         .variables
         .iter()
         .copied()
-        .filter(|&v| run.events[v].is_none() && mask >> v & 1 == 1);
+        .filter(|&v| bound[v].is_none() && mask >> v & 1 == 1);
     let taken = wanting.find(|&v| judge.accepts(v, event) && waited().all(|s| judge.has_enough(s, v, event)));
     let Some(variable) = taken else {
         return waits;
     };
     judge.bind(variable, event);
-    let is_left = |&v: &usize| v != variable && run.events[v].is_none();
+    let is_left = |&v: &usize| v != variable && bound[v].is_none();
     if step.role == Role::One && step.variables.iter().any(is_left) {
-        return (Outcome::Moved, run.step);
+        return (Outcome::Moved, number);
     }
-    judge.take_between(gap(plan, run.step));
-    match next_step(plan, run.step + 1) {
+    judge.take_between(gap(plan, number));
+    match next_step(plan, number + 1) {
         Some(next) => (Outcome::Moved, next),
-        None => (Outcome::Complete, run.step),
+        None => (Outcome::Complete, number),
     }
 }
 
@@ -136,7 +235,7 @@ fn start(
     events: &Events,
     judge: &mut Judge<'_>,
     (event, mask): (Handle, u64),
-    kept: &mut Vec<Run>,
+    changes: &mut Changes,
     sink: &mut Sink,
 ) {
     let Some(first) = next_step(plan, 0) else {
@@ -150,12 +249,12 @@ fn start(
         }
         judge.bind(variable, event);
         if step.role == Role::One && step.variables.len() > 1 {
-            kept.push(remember(plan, events, judge, first));
+            changes.remember(plan, events, judge, first);
             continue;
         }
         judge.take_between(gap(plan, first));
         match next_step(plan, first + 1) {
-            Some(next) => kept.push(remember(plan, events, judge, next)),
+            Some(next) => changes.remember(plan, events, judge, next),
             None => judge.complete(sink),
         }
         if step.role == Role::Any {
@@ -166,7 +265,7 @@ fn start(
 
 /// The run that an event of a first step of many begins. Runs that began before can't differ from each other any more,
 /// so of those one is enough.
-fn begin(plan: &Plan, runs: &[Run], time: i64, changes: &mut Changes) {
+fn begin(plan: &Plan, runs: &Runs, time: i64, changes: &mut Changes) {
     let first = &plan.steps[0].variables[0];
     let Some(step) = next_step(plan, 1) else { return };
     let limits = plan.steps[step]
@@ -178,41 +277,30 @@ fn begin(plan: &Plan, runs: &[Run], time: i64, changes: &mut Changes) {
         });
     let expires = limits.max().unwrap_or(i64::MAX);
     let mut earlier = false;
-    for (place, run) in runs.iter().enumerate() {
-        match run.began {
-            Some(began) if began == time => return,
-            Some(began) if !changes.gone.contains(&place) => {
-                changes.gone.push(place);
-                if !earlier {
-                    let run = Run {
-                        began: Some(began),
-                        expires,
-                        ..run.clone()
-                    };
-                    changes.new.push(run);
-                }
-                earlier = true;
+    for (place, run) in runs.runs.iter().enumerate() {
+        if run.began == BOUND {
+            continue;
+        }
+        if run.began == time {
+            return;
+        }
+        if !changes.gone.contains(&place) {
+            changes.gone.push(place);
+            if !earlier {
+                changes.begin(plan, Run { expires, ..*run });
             }
-            _ => {}
+            earlier = true;
         }
     }
-    changes.new.push(Run {
-        events: vec![None; plan.variables.len()].into(),
-        step,
-        expires,
-        began: Some(time),
-    });
-}
-
-fn remember(plan: &Plan, events: &Events, judge: &Judge<'_>, step: usize) -> Run {
-    let bound = judge.singles();
-    let expires = expiry(plan, events, bound, step);
-    Run {
-        events: bound.into(),
-        step,
-        expires,
-        began: None,
-    }
+    let step = step as u32;
+    changes.begin(
+        plan,
+        Run {
+            step,
+            expires,
+            began: time,
+        },
+    );
 }
 
 /// The last time at which the step can still take an event.

@@ -196,7 +196,7 @@ impl Matcher {
         reader.process(&mut fresh)?;
         // What was found on the way was given out before, unless it is yet to come.
         match &mut fresh.engine {
-            Engine::Pattern(partitions) => partitions.pass(&mut fresh.events, watermark, &mut fresh.found),
+            Engine::Pattern(partitions) => partitions.pass(&fresh.plan, &mut fresh.events, watermark, &mut fresh.found),
             Engine::Window(windows) => windows.pass(&mut fresh.events, watermark, &mut fresh.found),
         }
         let found = std::mem::take(&mut fresh.found);
