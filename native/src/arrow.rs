@@ -281,12 +281,13 @@ impl<'b> Column<'b> {
     }
 
     /// Clears the flags of rows whose text, if the column has text, does not pass or is null; says whether it has.
-    pub fn keep_texts(&self, flags: &mut [bool], passes: impl Fn(&str) -> bool) -> bool {
+    pub fn keep_texts(&self, flags: &mut [bool], passes: impl Fn(&[u8]) -> bool) -> bool {
         let Data::Text(offsets, text) = &self.data else {
             return false;
         };
+        let bytes = text.as_bytes();
         for (row, flag) in flags.iter_mut().enumerate() {
-            *flag &= text.get(offsets.range(row)).is_some_and(&passes);
+            *flag &= bytes.get(offsets.range(row)).is_some_and(&passes);
         }
         self.keep_valid(flags);
         true
@@ -320,6 +321,15 @@ impl<'b> Column<'b> {
         }
         self.keep_valid(flags);
         Some(true)
+    }
+
+    /// The least of a column of 64-bit integers or times, if all have a value.
+    pub fn least(&self) -> Option<i64> {
+        match &self.data {
+            Data::Int64(values) if self.validity.is_none() => values.iter().copied().min(),
+            Data::Time(values, 1, 1) if self.validity.is_none() => values.iter().copied().min(),
+            _ => None,
+        }
     }
 
     fn keep_valid(&self, flags: &mut [bool]) {

@@ -7,7 +7,7 @@ use crate::arrow::{Batch, Cell, Column, Unfit};
 use crate::event::Row;
 use crate::expr::{Expr, Sign, Slot};
 use crate::matcher::{Exhausted, Matcher};
-use crate::plan::Plan;
+use crate::plan::{Plan, Policy};
 use crate::value::{Val, Value};
 
 /// Why a batch was not taken, or not to its end.
@@ -107,7 +107,14 @@ impl Matcher {
         };
         let mut streams = Streams::of(&plan, batch, stream)?;
         let masks = masks(&plan, &columns, batch.len());
+        let in_time = || columns.time.least().is_some_and(|least| least >= self.watermark);
+        let skips = plan.policy != Policy::Strict && matches!(streams, Streams::All(Some(_))) && in_time();
         for place in 0..batch.len() {
+            let candidates = masks.as_ref().map_or(u64::MAX, |masks| masks[place]);
+            if candidates == 0 && skips {
+                self.counters.events += 1;
+                continue;
+            }
             let Some(stream) = streams.of_row(&plan, place) else {
                 continue;
             };
@@ -121,7 +128,6 @@ impl Matcher {
                 stream,
                 fault: Mutable::new(None),
             };
-            let candidates = masks.as_ref().map_or(u64::MAX, |masks| masks[place]);
             self.push_candidate(&row, candidates).map_err(Refused::Exhausted)?;
             if let Some(slot) = row.fault.get() {
                 let named = plan.streams[usize::from(stream)].attributes.get(slot);
@@ -174,10 +180,15 @@ fn keep(filter: &Expr, slots: &[Option<Column<'_>>], flags: &mut [bool]) -> Opti
         return Some(false);
     };
     match constant {
-        Value::Str(wanted) if *sign == Sign::Equal => Some(column.keep_texts(flags, |text| text == wanted.as_str())),
-        Value::Str(wanted) => {
-            let holds = |text: &str| sign.holds(text.as_bytes().cmp(wanted.as_bytes()));
+        Value::Str(wanted) if *sign == Sign::Equal => {
+            let (wanted, last) = (wanted.as_bytes(), wanted.as_bytes().last());
+            // Names of a kind have their differences at the end.
+            let holds = |text: &[u8]| text.len() == wanted.len() && text.last() == last && text == wanted;
             Some(column.keep_texts(flags, holds))
+        }
+        Value::Str(wanted) => {
+            let wanted = wanted.as_bytes();
+            Some(column.keep_texts(flags, |text| sign.holds(text.cmp(wanted))))
         }
         Value::Float(wanted) => {
             let holds = |x: f64| x.partial_cmp(wanted).is_some_and(|order| sign.holds(order));

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 
 use arcstr::ArcStr;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::value::{Val, Value};
 
@@ -92,6 +93,7 @@ pub struct Events {
     numbers: Vec<u64>,
     numbered: bool,
     free: Vec<Handle>,
+    texts: Texts,
 }
 
 /// Tables that have grown beyond this many events are let go of once they are empty.
@@ -118,7 +120,8 @@ impl Events {
     }
 
     /// Takes an event, held by the caller. Values beyond those given are null.
-    pub fn add(&mut self, name: Name, values: impl Iterator<Item = Value>, number: u64) -> Handle {
+    #[inline]
+    pub fn add<'v>(&mut self, name: Name, values: impl Iterator<Item = Val<'v>>, number: u64) -> Handle {
         let head = Head { name, holders: 1 };
         let handle = match self.free.pop() {
             Some(handle) => {
@@ -137,7 +140,7 @@ impl Events {
         };
         let start = handle.place() * self.width;
         for (slot, value) in self.values[start..start + self.width].iter_mut().zip(values) {
-            *slot = value;
+            *slot = self.texts.value(value);
         }
         if self.numbered {
             self.numbers[handle.place()] = number;
@@ -338,37 +341,49 @@ impl List {
     }
 }
 
-/// Texts seen lately, so that equal ones of different events are one: keys repeat. It holds no more than so many.
-#[derive(Debug, Default)]
+/// The texts of events, each once: two of them are equal if they are the same. One that no event has is forgotten when
+/// there are many of those.
+#[derive(Debug)]
 pub struct Texts {
-    seen: Vec<ArcStr>,
-    hasher: hashbrown::DefaultHashBuilder,
-    /// How often a text was not there since the last growth.
-    missed: usize,
+    texts: HashTable<ArcStr>,
+    hasher: DefaultHashBuilder,
+    /// When the table has so many, the forgotten ones are taken out.
+    limit: usize,
 }
 
 const FEW_TEXTS: usize = 64;
-const MOST_TEXTS: usize = 4096;
-/// Longer ones seldom repeat.
-const LONGEST_TEXT: usize = 64;
+
+impl Default for Texts {
+    fn default() -> Self {
+        Texts {
+            texts: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            limit: FEW_TEXTS,
+        }
+    }
+}
 
 impl Texts {
     /// A text to keep.
+    #[inline]
     pub fn keep(&mut self, text: &str) -> ArcStr {
-        if text.len() > LONGEST_TEXT {
-            return text.into();
+        let hash = self.hasher.hash_one(text);
+        if let Some(known) = self.texts.find(hash, |known| known.as_str() == text) {
+            return known.clone();
         }
-        if self.missed >= self.seen.len() && self.seen.len() < MOST_TEXTS {
-            self.seen.resize((self.seen.len() * 4).max(FEW_TEXTS), ArcStr::new());
-            self.missed = 0;
+        self.add(text, hash)
+    }
+
+    fn add(&mut self, text: &str, hash: u64) -> ArcStr {
+        let rehash = |text: &ArcStr| self.hasher.hash_one(text.as_str());
+        if self.texts.len() >= self.limit {
+            self.texts.retain(|text| ArcStr::strong_count(text) != Some(1));
+            self.limit = (self.texts.len() * 2).max(FEW_TEXTS);
+            self.texts.shrink_to(self.limit, rehash);
         }
-        let place = self.hasher.hash_one(text) as usize % self.seen.len();
-        let place = &mut self.seen[place];
-        if place.as_str() != text {
-            *place = text.into();
-            self.missed += 1;
-        }
-        place.clone()
+        let text = ArcStr::from(text);
+        self.texts.insert_unique(hash, text.clone(), rehash);
+        text
     }
 
     /// A value to keep.

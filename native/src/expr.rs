@@ -62,6 +62,15 @@ impl Attribute {
         }
     }
 
+    /// Where it is kept as it is read, if it is.
+    #[inline]
+    pub fn place<'e>(&self, event: Held<'e>) -> Option<&'e Value> {
+        match self.slots.get(usize::from(event.name.stream)) {
+            Some(Slot::At(place)) if !self.float => event.values.get(*place),
+            _ => None,
+        }
+    }
+
     /// Reads it to keep it: shared text is not copied.
     pub fn kept(&self, event: Held<'_>) -> Value {
         let value = match self.slots.get(usize::from(event.name.stream)) {

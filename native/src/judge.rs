@@ -703,25 +703,24 @@ impl Plan {
         if self.having.as_ref().is_some_and(|having| !having.holds(scope)) {
             return None;
         }
-        self.outputs
-            .iter()
-            .map(|output| {
-                if output
-                    .condition
-                    .as_ref()
-                    .is_some_and(|condition| !condition.holds(scope))
-                {
-                    return None;
+        let mut selected = Vec::with_capacity(self.outputs.len());
+        for output in &self.outputs {
+            if output
+                .condition
+                .as_ref()
+                .is_some_and(|condition| !condition.holds(scope))
+            {
+                return None;
+            }
+            let value = match &output.expression {
+                Expr::Attribute(attribute) => {
+                    let event = scope.event(attribute.variable);
+                    event.map_or(Value::Null, |event| attribute.kept(event))
                 }
-                let value = match &output.expression {
-                    Expr::Attribute(attribute) => {
-                        let event = scope.event(attribute.variable);
-                        event.map_or(Value::Null, |event| attribute.kept(event))
-                    }
-                    other => other.value(scope).into_value(),
-                };
-                Some(if output.float { value.into_float() } else { value })
-            })
-            .collect()
+                other => other.value(scope).into_value(),
+            };
+            selected.push(if output.float { value.into_float() } else { value });
+        }
+        Some(selected)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::event::{Events, Handle, Id, Name, Row, Texts};
+use crate::event::{Events, Handle, Id, Name, Row};
 use crate::expr::Alone;
 use crate::found::Match;
 use crate::json::Fault;
@@ -18,7 +18,7 @@ use crate::partition::Partitions;
 use crate::plan::{After, Plan, Policy};
 use crate::policy::Taken;
 use crate::state::Sheds;
-use crate::value::{Val, Value};
+use crate::value::Val;
 use crate::window::Windows;
 
 /// What to do when the budget is used up.
@@ -82,7 +82,6 @@ pub struct Matcher {
     pub(crate) plan: Arc<Plan>,
     pub(crate) engine: Engine,
     pub(crate) events: Events,
-    texts: Texts,
     /// Events that are not final, in order, and those that came since and out of order; with the variables that each
     /// qualifies for, a bit each.
     pub(crate) waiting: VecDeque<(Handle, u64)>,
@@ -112,7 +111,6 @@ impl Matcher {
         };
         Matcher {
             events: plan.events(),
-            texts: Texts::default(),
             plan,
             engine,
             waiting: VecDeque::new(),
@@ -211,7 +209,6 @@ impl Matcher {
     fn keep(&mut self, row: &impl Row) -> Handle {
         let stream = self.plan.streams.get(usize::from(row.stream()));
         let kept = stream.map_or(&[][..], |stream| &stream.kept);
-        let texts = &mut self.texts;
         let name = Name {
             time: row.time(),
             stream: row.stream(),
@@ -222,8 +219,8 @@ impl Matcher {
             },
         };
         let values = kept.iter().enumerate().map(|(slot, kept)| match kept {
-            true => texts.value(row.value(slot)),
-            false => Value::Null,
+            true => row.value(slot),
+            false => Val::Null,
         });
         self.events.add(name, values, 0)
     }

@@ -65,7 +65,7 @@ pub struct Partitions {
     tables: Tables,
     hasher: DefaultHashBuilder,
     /// By variable: its events, in the order in which they came, and their places, to let go of the oldest without a
-    /// search.
+    /// search. Where runs say all, a place may be another partition's by then, in which nothing holds the event.
     ages: Vec<VecDeque<(Handle, u32)>>,
     /// When which partition has a pending match to decide.
     due: BinaryHeap<Reverse<(i64, u32)>>,
@@ -367,7 +367,10 @@ impl Partitions {
             if plan.variables[variable].kept < 0 {
                 continue;
             }
-            self.tables.push(plan, events, place, variable, event);
+            events.hold(event);
+            if !plan.runs_only {
+                self.tables.push(plan, events, place, variable, event);
+            }
             self.ages[variable].push_back((event, place));
             self.held += 1;
         }
@@ -436,14 +439,14 @@ impl Tables {
         event: Held<'_>,
     ) -> Option<u32> {
         let mut state = hasher.build_hasher();
-        for part in plan.key(attributes, event) {
-            part?.hash_key(&mut state);
+        for (part, kind) in plan.key(attributes, event).zip(&plan.keys) {
+            part?.hash_part(kind.once, &mut state);
         }
         let hash = state.finish();
         let same = |place: &u32| {
-            let known = self.key(plan, *place).iter();
+            let known = self.key(plan, *place).iter().zip(&plan.keys);
             let wanted = plan.key(attributes, event).flatten();
-            known.zip(wanted).all(|(a, b)| a.view().order_key(&b).is_eq())
+            known.zip(wanted).all(|((a, kind), b)| a.is_part(kind.once, &b))
         };
         if let Some(place) = self.places.find(hash, same) {
             return Some(*place);
@@ -454,16 +457,12 @@ impl Tables {
         };
         let width = plan.keys.len();
         let start = place as usize * width;
-        for ((slot, attribute), part) in self.keys[start..start + width]
-            .iter_mut()
-            .zip(attributes)
-            .zip(&plan.keys)
-        {
-            let value = attribute.kept(event);
-            *slot = if part.float { value.into_float() } else { value };
+        let parts = plan.key(attributes, event).flatten();
+        for (slot, part) in self.keys[start..start + width].iter_mut().zip(parts) {
+            *slot = part.into_owned();
         }
         let keys = &self.keys;
-        let rehash = |place: &u32| hash_row(hasher, row(keys, width, *place));
+        let rehash = |place: &u32| hash_row(plan, hasher, row(keys, width, *place));
         self.places.insert_unique(hash, place, rehash);
         Some(place)
     }
@@ -473,7 +472,7 @@ impl Tables {
     }
 
     fn remove(&mut self, plan: &Plan, hasher: &DefaultHashBuilder, place: u32) {
-        let hash = hash_row(hasher, self.key(plan, place));
+        let hash = hash_row(plan, hasher, self.key(plan, place));
         if let Ok(entry) = self.places.find_entry(hash, |other| *other == place) {
             entry.remove();
             self.free.push(place);
@@ -485,8 +484,7 @@ impl Tables {
         self.waiting[place as usize] = (!waiting.is_empty()).then_some(waiting);
     }
 
-    fn push(&mut self, plan: &Plan, events: &mut Events, place: u32, variable: usize, event: Handle) {
-        events.hold(event);
+    fn push(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize, event: Handle) {
         self.lists[place as usize * plan.variables.len() + variable].push(event);
         for (number, index) in plan.indexes.iter().enumerate().filter(|(_, i)| i.variable == variable) {
             if let Some(key) = index.key(index.attribute.kept(events.row(event))) {
@@ -519,8 +517,9 @@ fn row<T>(table: &[T], width: usize, place: u32) -> &[T] {
     &table[place as usize * width..][..width]
 }
 
-fn hash_row(hasher: &DefaultHashBuilder, key: &[Value]) -> u64 {
+fn hash_row(plan: &Plan, hasher: &DefaultHashBuilder, key: &[Value]) -> u64 {
     let mut state = hasher.build_hasher();
-    key.iter().for_each(|part| part.view().hash_key(&mut state));
+    let parts = key.iter().zip(&plan.keys);
+    parts.for_each(|(part, kind)| part.hash_part(kind.once, &mut state));
     state.finish()
 }

@@ -1,5 +1,6 @@
 //! A query ready to run: what src/cepheid/plan/compile.py wrote, and what follows from it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::arrow_build::ColumnType;
@@ -12,7 +13,7 @@ use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
     read_policy, read_span, read_step, read_stream, read_variable,
 };
-use crate::value::{Key, Val, Value};
+use crate::value::{Key, Value};
 
 /// Variables are bits of a mask.
 pub const MAX_VARIABLES: usize = 64;
@@ -131,6 +132,8 @@ pub struct KeyPart {
     pub float: bool,
     /// Whether an event without a value can be in a match: the others in the class need not be bound.
     pub nulls: bool,
+    /// Whether equal texts are one: those of attributes are, in `Texts`, and ids are not.
+    pub once: bool,
 }
 
 /// A condition over several variables.
@@ -289,6 +292,8 @@ pub struct Plan {
     pub horizon: i64,
     /// The `?e?` steps in the order in which they are bound: those between others, then a first one; no last one.
     pub maybe_order: Vec<usize>,
+    /// Whether what is bound so far says all: MATCH NEXT where no step looks back at events that were passed over.
+    pub runs_only: bool,
     /// Whether there is one `?e?` and no step of many events, so that it is judged by its single neighbours.
     pub lone_maybe: bool,
     /// Whether a JOIN or WINDOW names a last `?e?` and another open step, which is then judged with its event.
@@ -383,6 +388,7 @@ impl Plan {
             horizon: FOREVER,
             furthest: Vec::new(),
             maybe_order: Vec::new(),
+            runs_only: false,
             lone_maybe: false,
             trailing_matters: false,
             judged_late: false,
@@ -394,6 +400,7 @@ impl Plan {
 
     fn finish(&mut self) {
         self.find_kept();
+        self.find_once();
         self.find_indexes();
         self.places = self.find_places();
         self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
@@ -408,6 +415,7 @@ impl Plan {
             .filter(|&step| self.steps[step].role == Role::Maybe && Some(step) != trailing)
             .collect();
         self.relate_open_steps();
+        self.runs_only = self.policy == Policy::Next && !self.steps.iter().any(Step::is_open);
         self.furthest = bounds::furthest(self);
         let kept: Vec<i64> = (0..self.variables.len()).map(|v| bounds::kept(self, v)).collect();
         self.horizon = kept.iter().copied().max().unwrap_or(0);
@@ -453,6 +461,18 @@ impl Plan {
         keys.flatten().for_each(&mut mark);
         for (stream, kept) in self.streams.iter_mut().zip(kept) {
             stream.kept = kept;
+        }
+    }
+
+    fn find_once(&mut self) {
+        for (number, part) in self.keys.iter_mut().enumerate() {
+            let keys = self
+                .variables
+                .iter()
+                .filter_map(|variable| variable.key.as_ref()?.get(number));
+            part.once = keys
+                .flat_map(|attribute| &attribute.slots)
+                .all(|slot| *slot != Slot::Id);
         }
     }
 
@@ -596,14 +616,17 @@ impl Plan {
     }
 
     /// The parts of an event's key, by which events are divided; None for a null that excludes it.
-    pub fn key<'e>(&self, attributes: &[Attribute], event: Held<'e>) -> impl Iterator<Item = Option<Val<'e>>> {
+    #[inline]
+    pub fn key<'e>(&self, attributes: &[Attribute], event: Held<'e>) -> impl Iterator<Item = Option<Cow<'e, Value>>> {
         attributes.iter().zip(&self.keys).map(move |(attribute, part)| {
-            let value = attribute.seen(event);
-            match value {
-                Val::Null if !part.nulls => None,
-                value if part.float => Some(value.into_float()),
-                value => Some(value),
-            }
+            let value = match attribute.place(event) {
+                Some(value) if !part.float => Cow::Borrowed(value),
+                _ => {
+                    let value = attribute.kept(event);
+                    Cow::Owned(if part.float { value.into_float() } else { value })
+                }
+            };
+            (part.nulls || !value.is_null()).then_some(value)
         })
     }
 

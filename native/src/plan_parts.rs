@@ -14,6 +14,7 @@ pub(crate) fn read_key_part(json: &Json) -> Result<KeyPart, Fault> {
     Ok(KeyPart {
         float: json.member("float")?.bool()?,
         nulls: json.member("nulls")?.bool()?,
+        once: false,
     })
 }
 

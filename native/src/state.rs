@@ -442,7 +442,7 @@ impl<'a> Reader<'a> {
         let values = (0..self.count()?)
             .map(|_| self.value())
             .collect::<Result<Vec<_>, _>>()?;
-        Ok((events.add(name, values.into_iter(), number), mask))
+        Ok((events.add(name, values.iter().map(Value::view), number), mask))
     }
 
     fn name(&mut self) -> Result<Name, Fault> {

@@ -67,6 +67,24 @@ impl Value {
         matches!(self, Value::Null)
     }
 
+    /// Hashes it as a part of a partition's key; a text by where it is, if equal ones are there once.
+    #[inline]
+    pub fn hash_part(&self, once: bool, state: &mut impl Hasher) {
+        match self {
+            Value::Str(text) if once => state.write_usize(text.as_ptr() as usize),
+            other => other.view().hash_key(state),
+        }
+    }
+
+    /// Whether two are the same as parts of a partition's key.
+    #[inline]
+    pub fn is_part(&self, once: bool, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Str(one), Value::Str(other)) if once => ArcStr::ptr_eq(one, other),
+            (one, other) => one.view().order_key(&other.view()).is_eq(),
+        }
+    }
+
     /// An integer as a float; anything else as it is.
     pub fn into_float(self) -> Value {
         match self {
