@@ -26,7 +26,7 @@ SECOND: Final = 1_000_000
 #: The greatest number of events in a case; the reference tries every combination.
 MOST_EVENTS: Final = 10
 
-_ATTRIBUTES: Final[dict[str, Type]] = {
+ATTRIBUTES: Final[dict[str, Type]] = {
     "k": Type.STRING,
     "n": Type.INT,
     "v": Type.INT,
@@ -78,7 +78,7 @@ class Case:
 def catalogues(draw: st.DrawFn) -> Catalogue:
     streams = {}
     for name in draw(st.sampled_from([["a"], ["a"], ["a"], ["a", "b"], ["b", "a_c"], ["c", "a", "b"]])):
-        kinds = dict(_ATTRIBUTES)
+        kinds = dict(ATTRIBUTES)
         if draw(st.integers(0, 3)) == 0:
             kinds["v"] = Type.FLOAT
         if draw(st.integers(0, 5)) == 0:
@@ -132,7 +132,7 @@ class Names:
     def __post_init__(self) -> None:
         for variable, streams in self.streams.items():
             by_type: dict[Type, list[str]] = {}
-            for name in _ATTRIBUTES:
+            for name in ATTRIBUTES:
                 kinds = {k for s in streams if (k := self.catalogue.streams[s].attributes.get(name)) is not None}
                 if kinds:
                     kind = Type.FLOAT if len(kinds) > 1 else kinds.pop()

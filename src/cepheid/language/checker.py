@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 from itertools import pairwise
+from typing import Literal
 
 from cepheid.language import bounds, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
