@@ -8,6 +8,7 @@ use crate::event::Row;
 use crate::expr::{Expr, Sign, Slot};
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::{Plan, Policy};
+use crate::standing::Standing;
 use crate::value::{Val, Value};
 
 /// Why a batch was not taken, or not to its end.
@@ -23,6 +24,9 @@ impl From<Unfit> for Refused {
         Refused::Unfit(unfit)
     }
 }
+
+/// A stream that is read, and its attributes.
+type Wanted<'w> = (&'w str, &'w [String]);
 
 /// The columns that a query reads: id, time, and by stream and slot the attributes.
 struct Columns<'b> {
@@ -96,16 +100,13 @@ impl Matcher {
     /// before a fault stays taken.
     pub fn push_batch(&mut self, batch: &Batch, stream: Option<&str>) -> Result<(), Refused> {
         let plan = std::sync::Arc::clone(self.plan());
-        let needed = |name: &str| {
-            let unfit = || Unfit(format!("the batch has no column '{name}'"));
-            batch.column(name)?.ok_or_else(unfit)
-        };
-        let columns = Columns {
-            id: needed("id")?,
-            time: needed("time")?,
-            slots: slots(&plan, batch)?,
-        };
-        let mut streams = Streams::of(&plan, batch, stream)?;
+        let wanted: Vec<Wanted> = plan
+            .streams
+            .iter()
+            .map(|s| (s.name.as_ref(), s.attributes.as_slice()))
+            .collect();
+        let columns = Columns::of(batch, &wanted)?;
+        let mut streams = Streams::of(batch, &wanted, stream)?;
         let masks = masks(&plan, &columns, batch.len());
         let in_time = || columns.time.least().is_some_and(|least| least >= self.watermark);
         let skips = plan.policy != Policy::Strict && matches!(streams, Streams::All(Some(_))) && in_time();
@@ -115,30 +116,89 @@ impl Matcher {
                 self.counters.events += 1;
                 continue;
             }
-            let Some(stream) = streams.of_row(&plan, place) else {
-                continue;
-            };
-            let Cell::Int(time) = columns.time.cell(place) else {
-                return Err(Unfit(format!("row {place} has no time")).into());
-            };
-            let row = BatchRow {
-                columns: &columns,
-                place,
-                time,
-                stream,
-                fault: Mutable::new(None),
-            };
-            self.push_candidate(&row, candidates).map_err(Refused::Exhausted)?;
-            if let Some(slot) = row.fault.get() {
-                let named = plan.streams[usize::from(stream)].attributes.get(slot);
-                let fault = match named {
-                    Some(name) => format!("row {place}: '{name}' has NaN or infinity, which is no reading"),
-                    None => format!("row {place} has no id"),
-                };
-                return Err(Unfit(fault).into());
+            if let Some(row) = columns.row(&wanted, &mut streams, place)? {
+                self.push_candidate(&row, candidates).map_err(Refused::Exhausted)?;
+                row.check(&wanted)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Standing {
+    /// Takes the rows of a batch, as `Matcher::push_batch` does.
+    pub fn push_batch(&mut self, batch: &Batch, stream: Option<&str>) -> Result<(), Unfit> {
+        let names: Vec<(String, Vec<String>)> = self
+            .streams()
+            .iter()
+            .map(|s| (s.name.clone(), s.attributes.clone()))
+            .collect();
+        let wanted: Vec<Wanted> = names
+            .iter()
+            .map(|(name, own)| (name.as_str(), own.as_slice()))
+            .collect();
+        let columns = Columns::of(batch, &wanted)?;
+        let mut streams = Streams::of(batch, &wanted, stream)?;
+        for place in 0..batch.len() {
+            if let Some(row) = columns.row(&wanted, &mut streams, place)? {
+                self.push(&row);
+                row.check(&wanted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'b> Columns<'b> {
+    fn of(batch: &'b Batch, wanted: &[Wanted<'_>]) -> Result<Self, Unfit> {
+        let needed = |name: &str| {
+            let unfit = || Unfit(format!("the batch has no column '{name}'"));
+            batch.column(name)?.ok_or_else(unfit)
+        };
+        let slots = |(_, names): &Wanted<'_>| names.iter().map(|name| batch.column(name)).collect();
+        Ok(Columns {
+            id: needed("id")?,
+            time: needed("time")?,
+            slots: wanted.iter().map(slots).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// A row; None if its stream is not wanted.
+    #[inline]
+    fn row<'c>(
+        &'c self,
+        wanted: &[Wanted<'_>],
+        streams: &mut Streams<'b>,
+        place: usize,
+    ) -> Result<Option<BatchRow<'c, 'b>>, Unfit> {
+        let Some(stream) = streams.of_row(wanted, place) else {
+            return Ok(None);
+        };
+        let Cell::Int(time) = self.time.cell(place) else {
+            return Err(Unfit(format!("row {place} has no time")));
+        };
+        Ok(Some(BatchRow {
+            columns: self,
+            place,
+            time,
+            stream,
+            fault: Mutable::new(None),
+        }))
+    }
+}
+
+impl BatchRow<'_, '_> {
+    /// What was found wrong with it while it was read.
+    #[inline]
+    fn check(&self, wanted: &[Wanted<'_>]) -> Result<(), Unfit> {
+        let Some(slot) = self.fault.get() else {
+            return Ok(());
+        };
+        let place = self.place;
+        Err(Unfit(match wanted[usize::from(self.stream)].1.get(slot) {
+            Some(name) => format!("row {place}: '{name}' has NaN or infinity, which is no reading"),
+            None => format!("row {place} has no id"),
+        }))
     }
 }
 
@@ -207,14 +267,6 @@ fn keep(filter: &Expr, slots: &[Option<Column<'_>>], flags: &mut [bool]) -> Opti
     }
 }
 
-fn slots<'b>(plan: &Plan, batch: &'b Batch) -> Result<Vec<Vec<Option<Column<'b>>>>, Unfit> {
-    let of_stream = |attributes: &Vec<String>| attributes.iter().map(|name| batch.column(name)).collect();
-    plan.streams
-        .iter()
-        .map(|stream| of_stream(&stream.attributes))
-        .collect()
-}
-
 /// Which stream a row belongs to.
 enum Streams<'b> {
     All(Option<u16>),
@@ -223,19 +275,19 @@ enum Streams<'b> {
 }
 
 impl<'b> Streams<'b> {
-    fn of(plan: &Plan, batch: &'b Batch, stream: Option<&str>) -> Result<Self, Unfit> {
+    fn of(batch: &'b Batch, wanted: &[Wanted<'_>], stream: Option<&str>) -> Result<Self, Unfit> {
         match (stream, batch.column("stream")?) {
-            (Some(name), _) => Ok(Streams::All(place_of(plan, name))),
+            (Some(name), _) => Ok(Streams::All(place_of(wanted, name))),
             (None, Some(column)) => Ok(Streams::Each(column, None)),
-            (None, None) if plan.streams.len() == 1 => Ok(Streams::All(Some(0))),
+            (None, None) if wanted.len() == 1 => Ok(Streams::All(Some(0))),
             (None, None) => Err(Unfit(
-                "the query reads several streams, and the batch has no column 'stream'".into(),
+                "several streams are read, and the batch has no column 'stream'".into(),
             )),
         }
     }
 
     #[inline]
-    fn of_row(&mut self, plan: &Plan, row: usize) -> Option<u16> {
+    fn of_row(&mut self, wanted: &[Wanted<'_>], row: usize) -> Option<u16> {
         match self {
             Streams::All(place) => *place,
             Streams::Each(column, known) => {
@@ -245,7 +297,7 @@ impl<'b> Streams<'b> {
                 match known {
                     Some((last, place)) if *last == name => *place,
                     _ => {
-                        let place = place_of(plan, name);
+                        let place = place_of(wanted, name);
                         *known = Some((name, place));
                         place
                     }
@@ -255,7 +307,7 @@ impl<'b> Streams<'b> {
     }
 }
 
-fn place_of(plan: &Plan, name: &str) -> Option<u16> {
-    let place = plan.streams.iter().position(|stream| *stream.name == *name);
+fn place_of(wanted: &[Wanted<'_>], name: &str) -> Option<u16> {
+    let place = wanted.iter().position(|(stream, _)| *stream == name);
     place.map(|place| place as u16)
 }

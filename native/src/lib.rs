@@ -28,7 +28,14 @@ mod python;
 mod python_arrow;
 #[cfg(feature = "python")]
 mod python_matcher;
+#[cfg(feature = "python")]
+mod python_rows;
+#[cfg(feature = "python")]
+mod python_shown;
+#[cfg(feature = "python")]
+mod python_standing;
 pub mod runs;
+pub mod standing;
 pub mod state;
 pub mod value;
 pub mod window;

@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bounds::FOREVER;
 use crate::event::{Events, Handle, Id, Name, Row};
 use crate::expr::Alone;
 use crate::found::Match;
 use crate::json::Fault;
 use crate::partition::Partitions;
-use crate::plan::{After, Plan, Policy};
+use crate::plan::{After, Kind, Plan, Policy};
 use crate::policy::Taken;
 use crate::state::Sheds;
 use crate::value::Val;
@@ -310,6 +311,18 @@ impl Matcher {
             }
         }
         events.release(event);
+    }
+
+    /// When all that is held at this watermark is past; None if nothing is, or time alone does not end it.
+    pub fn past(&self, watermark: i64) -> Option<i64> {
+        let reach = match self.plan.moving {
+            Some((Kind::Sliding, size)) => size,
+            Some(_) => return None,
+            None if self.plan.horizon >= FOREVER => return None,
+            // An open first step looks back from events that are kept themselves.
+            None => self.plan.horizon.max(0).saturating_mul(2),
+        };
+        (self.held() > 0).then(|| watermark.saturating_add(reach).saturating_add(1))
     }
 
     /// The earliest watermark that would make something happen; None: only an event can.

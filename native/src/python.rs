@@ -35,6 +35,8 @@ mod _native {
     use crate::python_arrow::MatchBatch;
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;
+    #[pymodule_export]
+    use crate::python_standing::PyStanding;
 }
 
 /// What built this module: version, rustc, profile, target.

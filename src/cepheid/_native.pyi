@@ -112,3 +112,32 @@ class Matcher:
 
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
+
+class Standing:
+    """Many queries over the same events (native/src/standing.rs)."""
+
+    def __new__(
+        cls,
+        queries: Sequence[tuple[str, Sequence[str], Sequence[str]]],
+        budget: int | None = None,
+        overflow: str = "fail",
+    ) -> Standing:
+        """For plans of src/cepheid/plan/compile.py, each with the names of its outputs and group values."""
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events; those of streams that no query reads are passed over."""
+
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
+
+    def advance(self, watermark: int | None) -> list[tuple[int, list[Row]]]:
+        """The matches that this watermark completes: by query its number, and its matches in order."""
+
+    def advance_batches(self, watermark: int | None) -> list[tuple[int, list[MatchBatch]]]:
+        """As `advance`, the matches as batches of columns."""
+
+    def failed(self) -> list[tuple[int, str]]:
+        """The queries that failed because their budget was used up, and what to say of it."""
+
+    def kept(self) -> int:
+        """How many events are in memory, over all queries."""

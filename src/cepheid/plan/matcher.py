@@ -61,11 +61,7 @@ class Matcher:
 
     def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None, *, eager: bool = False) -> None:
         self.checked = checked
-        names = [output.name for output in checked.outputs]
-        groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
-        plan = compile_query(checked, now)
-        most, overflow = (None, "fail") if budget is None else (budget.events, budget.overflow)
-        self._native = _native.Matcher(plan, names, groups, most, overflow, eager)
+        self._native = _native.Matcher(*compiled(checked, now), *limits(budget), eager)
 
     def push(self, events: Iterable[Event]) -> None:
         """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.
@@ -79,7 +75,7 @@ class Matcher:
 
         None: no event can come at all. A watermark that goes back changes nothing.
         """
-        return [_match(*row) for row in self._native.advance(watermark)]
+        return [match_of(*row) for row in self._native.advance(watermark)]
 
     def push_batch(self, batch: _native.ArrowBatch, stream: str | None = None) -> None:
         """Takes a batch of columns: anything that speaks Arrow, such as a pyarrow.RecordBatch. Nothing is copied.
@@ -129,7 +125,19 @@ class Matcher:
         return self._native.counters()
 
 
-def _match(
+def compiled(checked: Checked, now: int) -> tuple[str, list[str], list[str]]:
+    """A query as the native core takes it: its plan, and the names of its outputs and group values."""
+    names = [output.name for output in checked.outputs]
+    groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
+    return compile_query(checked, now), names, groups
+
+
+def limits(budget: Budget | None) -> tuple[int | None, str]:
+    """A budget as the native core takes it."""
+    return (None, "fail") if budget is None else (budget.events, budget.overflow)
+
+
+def match_of(
     id: str,
     time: int,
     events: dict[str, _native.Bound],
@@ -137,4 +145,5 @@ def _match(
     window: tuple[int, int] | None,
     group: dict[str, _native.Value] | None,
 ) -> Match:
+    """A match from what the native core gives of it."""
     return Match(id, time, events, select, None if window is None else Window(*window), group)
