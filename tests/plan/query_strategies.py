@@ -16,11 +16,10 @@ from cepheid.language.checker import Checked, check
 from cepheid.language.parser import parse
 from cepheid.language.printer import print_query
 from cepheid.language.scope import Catalogue
-from cepheid.language.syntax import Aggregate, Attribute, Constant, Expression, Kind, Query, step_variables
+from cepheid.language.syntax import Aggregate, Attribute, Constant, Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import INT64_MAX, Type, Value
-from cepheid.plan.compile import conjuncts
 
 SECOND: Final = 1_000_000
 #: The greatest number of events in a case; the reference tries every combination.

@@ -16,8 +16,9 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.functions import ValueType
 from cepheid.language.printer import normal_form
-from cepheid.language.syntax import Expression, Kind, Query, step_variables
+from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.types import INT64_MAX, INT64_MIN
+from cepheid.plan.implied import implied
 
 #: What JSON can hold.
 _Json: TypeAlias = "bool | int | float | str | list[_Json] | dict[str, _Json] | None"
@@ -44,15 +45,6 @@ def within(query: Query, now: int) -> tuple[int, int]:
         if bounds.high is not None:
             high = bounds.high.microseconds + (now if bounds.high.now else 0) - (not bounds.high_included)
     return max(low, INT64_MIN), min(high, INT64_MAX)
-
-
-def conjuncts(condition: Expression) -> Iterator[Expression]:
-    """The parts of an AND, each a condition of its own: one that names an unbound variable says nothing (rule S2)."""
-    if isinstance(condition, syntax.Logical) and condition.word == "AND":
-        for operand in condition.operands:
-            yield from conjuncts(operand)
-    else:
-        yield condition
 
 
 @dataclass
@@ -112,6 +104,10 @@ class _Compiler:
         """The conjuncts of the JOINs; those over one variable judge its events, as FILTERs do."""
         return [part for join in self.checked.query.joins for part in conjuncts(join)]
 
+    @cached_property
+    def _implied(self) -> tuple[Expression, ...]:
+        return implied(self.checked)
+
     def _numbers(self, names: tuple[str, ...]) -> list[_Json]:
         return [self.checked.event_variables.index(name) for name in names]
 
@@ -122,7 +118,9 @@ class _Compiler:
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
             "filters": [
-                self._expression(f) for f in (*query.filters, *self._conditions) if syntax.variables(f) == (name,)
+                self._expression(f)
+                for f in (*query.filters, *self._conditions, *self._implied)
+                if syntax.variables(f) == (name,)
             ],
         }
 
