@@ -4,8 +4,8 @@
 //! all bounds of an attribute in one sorted list, whatever number of queries asks. So queries that differ in a constant
 //! cost what their matches cost. What is found that way is a superset, and the query's matcher judges.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::expr::{Expr, Sign, Slot};
 use crate::found::Match;
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::{Plan, Policy};
-use crate::value::{Val, Value};
+use crate::value::{Val, Value, compare};
 
 /// The queries.
 #[derive(Debug)]
@@ -62,12 +62,31 @@ struct Reader {
     slots: Vec<usize>,
 }
 
+/// A reader, and its variables, for whom something is looked up.
+#[derive(Clone, Debug)]
+struct User {
+    reader: u32,
+    mask: u64,
+    /// Another attribute that has to equal a constant: what fails here never touches the query.
+    also: Option<(usize, Value)>,
+}
+
+impl User {
+    #[inline]
+    fn agrees(&self, row: &impl Row) -> bool {
+        let Some((slot, wanted)) = &self.also else {
+            return true;
+        };
+        compare(&row.value(*slot), &wanted.view()) == Some(Ordering::Equal)
+    }
+}
+
 /// Those who ask that an attribute equals a constant.
 #[derive(Debug)]
 struct Equal {
     slot: usize,
     hasher: DefaultHashBuilder,
-    users: HashTable<(Value, Vec<(u32, u64)>)>,
+    users: HashTable<(Value, Vec<User>)>,
 }
 
 /// Those who ask that an attribute is beyond a constant, in the order of the constants.
@@ -76,7 +95,7 @@ struct Bounds {
     slot: usize,
     /// Whether above.
     above: bool,
-    users: Vec<(f64, u32, u64)>,
+    users: Vec<(f64, User)>,
 }
 
 /// A row as one of the queries sees it.
@@ -319,7 +338,7 @@ impl Stream {
 
     /// Decides for each variable what is looked up: what most differs between the queries.
     fn index(&mut self, matchers: &[Matcher]) {
-        let mut asked: std::collections::HashMap<(usize, u8), std::collections::HashSet<String>> = Default::default();
+        let mut asked: HashMap<(usize, u8), HashSet<String>> = HashMap::new();
         let own = |lookup: &Lookup<'_>, reader: &Reader| {
             let (slot, kind) = lookup.place();
             (reader.slots[slot], kind)
@@ -343,15 +362,22 @@ impl Stream {
             let number = number as u32;
             for &variable in &plan.streams[usize::from(reader.stream)].variables {
                 let mask = 1 << variable;
-                let found = lookups(plan, variable, usize::from(reader.stream));
-                let best = found.into_iter().max_by_key(|lookup| {
+                let mut found = lookups(plan, variable, usize::from(reader.stream));
+                found.sort_by_key(|lookup| {
                     let (slot, kind) = own(lookup, reader);
                     // Of equals an equality, which is true of fewer events.
-                    (
-                        asked.get(&(slot, kind)).map_or(0, std::collections::HashSet::len),
-                        Reverse(kind),
-                    )
+                    (asked.get(&(slot, kind)).map_or(0, HashSet::len), Reverse(kind))
                 });
+                let best = found.pop();
+                let also = found.iter().rev().find_map(|lookup| match lookup {
+                    Lookup::Equal(slot, values) if values.len() == 1 => Some((reader.slots[*slot], values[0].clone())),
+                    _ => None,
+                });
+                let user = User {
+                    reader: number,
+                    mask,
+                    also,
+                };
                 match best {
                     // STRICT counts all events.
                     Some(Lookup::Equal(slot, values)) if plan.policy != Policy::Strict => {
@@ -365,9 +391,7 @@ impl Stream {
                             });
                             self.equal.len() - 1
                         });
-                        values
-                            .iter()
-                            .for_each(|value| self.equal[place].add(value, (number, mask)));
+                        values.iter().for_each(|value| self.equal[place].add(value, &user));
                     }
                     Some(Lookup::Beyond(slot, above, bound)) if plan.policy != Policy::Strict => {
                         let slot = reader.slots[slot];
@@ -380,7 +404,7 @@ impl Stream {
                             });
                             self.bounds.len() - 1
                         });
-                        self.bounds[place].users.push((bound, number, mask));
+                        self.bounds[place].users.push((bound, user));
                     }
                     _ => self.always.push((number, mask)),
                 }
@@ -404,14 +428,17 @@ impl Stream {
         };
         self.always.iter().for_each(|(reader, mask)| mark(*reader, *mask));
         for equal in &self.equal {
-            equal
-                .of(&row.value(equal.slot))
-                .iter()
-                .for_each(|(reader, mask)| mark(*reader, *mask));
+            let users = equal.of(&row.value(equal.slot)).iter();
+            users
+                .filter(|user| user.agrees(row))
+                .for_each(|user| mark(user.reader, user.mask));
         }
         for bounds in &self.bounds {
             if let Some(x) = row.value(bounds.slot).number() {
-                bounds.of(x).iter().for_each(|(_, reader, mask)| mark(*reader, *mask));
+                let users = bounds.of(x).iter().map(|(_, user)| user);
+                users
+                    .filter(|user| user.agrees(row))
+                    .for_each(|user| mark(user.reader, user.mask));
             }
         }
         for (reader, mask) in found {
@@ -427,13 +454,13 @@ impl Equal {
         state.finish()
     }
 
-    fn add(&mut self, value: &Value, user: (u32, u64)) {
+    fn add(&mut self, value: &Value, user: &User) {
         // Numbers as floats: an integer that a float can't hold finds too many, and the matcher judges.
         let value = value.clone().into_float();
         let hash = self.hash(&value.view());
         let same = |(known, _): &(Value, _)| known.view().order_key(&value.view()).is_eq();
         match self.users.find_mut(hash, same) {
-            Some((_, users)) => users.push(user),
+            Some((_, users)) => users.push(user.clone()),
             None => {
                 let hasher = &self.hasher;
                 let rehash = |(value, _): &(Value, _)| {
@@ -441,12 +468,12 @@ impl Equal {
                     value.view().hash_key(&mut state);
                     state.finish()
                 };
-                self.users.insert_unique(hash, (value, vec![user]), rehash);
+                self.users.insert_unique(hash, (value, vec![user.clone()]), rehash);
             }
         }
     }
 
-    fn of(&self, value: &Val<'_>) -> &[(u32, u64)] {
+    fn of(&self, value: &Val<'_>) -> &[User] {
         let value = value.clone().into_float();
         let same = |(known, _): &(Value, _)| known.view().order_key(&value).is_eq();
         self.users.find(self.hash(&value), same).map_or(&[], |(_, users)| users)
@@ -455,7 +482,7 @@ impl Equal {
 
 impl Bounds {
     /// Those whose bound a number reaches.
-    fn of(&self, x: f64) -> &[(f64, u32, u64)] {
+    fn of(&self, x: f64) -> &[(f64, User)] {
         if self.above {
             &self.users[..self.users.partition_point(|(bound, ..)| *bound <= x)]
         } else {
