@@ -37,8 +37,8 @@ pub struct ArrowArray {
 
 impl Drop for ArrowSchema {
     fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            // SAFETY: whoever made the structure says that it is released so, and it is released once.
+        if let Some(release) = self.release {
+            // SAFETY: whoever made the structure says that it is released so, which marks it as released.
             unsafe { release(self) }
         }
     }
@@ -46,7 +46,7 @@ impl Drop for ArrowSchema {
 
 impl Drop for ArrowArray {
     fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
+        if let Some(release) = self.release {
             // SAFETY: as above.
             unsafe { release(self) }
         }

@@ -74,18 +74,13 @@ impl Handle {
     }
 }
 
-#[derive(Debug)]
-struct Head {
-    name: Name,
-    /// How many hold it.
-    holders: u32,
-}
-
 /// The events that a matcher keeps, with the attributes that the query reads. An event stays as long as someone holds
 /// it; there is no more to it than a line in two tables, so in a steady state nothing is allocated.
 #[derive(Debug, Default)]
 pub struct Events {
-    heads: Vec<Head>,
+    names: Vec<Name>,
+    /// How many hold each.
+    holders: Vec<u32>,
     /// So many to an event.
     values: Vec<Value>,
     width: usize,
@@ -97,7 +92,7 @@ pub struct Events {
 }
 
 /// Tables that have grown beyond this many events are let go of once they are empty.
-const SMALL: usize = 1024;
+const SMALL: usize = 64;
 
 impl Events {
     /// None yet. Each has so many values, and a number if asked for.
@@ -111,7 +106,7 @@ impl Events {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.heads.len() - self.free.len()
+        self.names.len() - self.free.len()
     }
 
     /// Whether there is none.
@@ -122,16 +117,18 @@ impl Events {
     /// Takes an event, held by the caller. Values beyond those given are null.
     #[inline]
     pub fn add<'v>(&mut self, name: Name, values: impl Iterator<Item = Val<'v>>, number: u64) -> Handle {
-        let head = Head { name, holders: 1 };
         let handle = match self.free.pop() {
             Some(handle) => {
-                self.heads[handle.place()] = head;
+                self.names[handle.place()] = name;
+                self.holders[handle.place()] = 1;
                 handle
             }
             None => {
-                let handle = Handle::at(self.heads.len());
-                self.heads.push(head);
-                self.values.resize(self.heads.len() * self.width, Value::Null);
+                let handle = Handle::at(self.names.len());
+                self.make_room();
+                self.names.push(name);
+                self.holders.push(1);
+                self.values.resize(self.names.len() * self.width, Value::Null);
                 if self.numbered {
                     self.numbers.push(0);
                 }
@@ -148,25 +145,35 @@ impl Events {
         handle
     }
 
+    /// Room for some more, but not for as many again: these tables are most of what a matcher takes.
+    fn make_room(&mut self) {
+        if self.names.len() == self.names.capacity() {
+            let more = self.names.len() / 8 + 8;
+            self.names.reserve_exact(more);
+            self.holders.reserve_exact(more);
+            self.values.reserve_exact(more * self.width);
+        }
+    }
+
     /// One more holds it.
     #[inline]
     pub fn hold(&mut self, handle: Handle) {
-        self.heads[handle.place()].holders += 1;
+        self.holders[handle.place()] += 1;
     }
 
     /// One less holds it; after the last the handle means nothing.
     #[inline]
     pub fn release(&mut self, handle: Handle) {
-        let head = &mut self.heads[handle.place()];
-        head.holders -= 1;
-        if head.holders > 0 {
+        let holders = &mut self.holders[handle.place()];
+        *holders -= 1;
+        if *holders > 0 {
             return;
         }
-        head.name.id = Id::Int(0);
+        self.names[handle.place()].id = Id::Int(0);
         let start = handle.place() * self.width;
         self.values[start..start + self.width].fill(Value::Null);
         self.free.push(handle);
-        if self.heads.len() > SMALL && self.is_empty() {
+        if self.names.len() > SMALL && self.is_empty() {
             *self = Events::new(self.width, self.numbered);
         }
     }
@@ -174,13 +181,13 @@ impl Events {
     /// Its time.
     #[inline]
     pub fn time(&self, handle: Handle) -> i64 {
-        self.heads[handle.place()].name.time
+        self.names[handle.place()].time
     }
 
     /// What identifies it.
     #[inline]
     pub fn name(&self, handle: Handle) -> &Name {
-        &self.heads[handle.place()].name
+        &self.names[handle.place()]
     }
 
     /// Its number among the events of its partition; 0 if it is in none, or numbers are not kept.

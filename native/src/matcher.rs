@@ -22,6 +22,9 @@ use crate::state::Sheds;
 use crate::value::Val;
 use crate::window::Windows;
 
+/// Queues that have grown beyond this many events are let go of once they are empty.
+const SMALL: usize = 64;
+
 /// What to do when the budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
@@ -289,6 +292,10 @@ impl Matcher {
             Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&self.plan, events, found),
             Engine::Pattern(partitions) => partitions.pass(&self.plan, events, limit, found),
             Engine::Window(windows) => windows.pass(events, limit, found),
+        }
+        if self.events.is_empty() && self.waiting.capacity() > SMALL {
+            self.waiting = VecDeque::new();
+            self.arrived = Vec::new();
         }
         self.watermark = limit;
         let ready = self.ready(limit);

@@ -57,7 +57,7 @@ struct Tables {
 /// The place of what is in no partition: the events of NOT variables that the key does not reach.
 const SHARED: u32 = 0;
 /// Tables that have grown beyond this many places are let go of once they are empty.
-const SMALL: usize = 1024;
+const SMALL: usize = 64;
 
 /// All partitions of a query that is a pattern.
 #[derive(Debug)]
@@ -406,6 +406,14 @@ fn release_pending(events: &mut Events, pending: &Pending) {
 impl Tables {
     fn add_place(&mut self, plan: &Plan) -> u32 {
         let place = self.waiting.len();
+        if place == self.waiting.capacity() {
+            // Not for as many again.
+            let more = place / 8 + 8;
+            self.keys.reserve_exact(more * plan.keys.len());
+            self.lists.reserve_exact(more * plan.variables.len());
+            self.indexes.reserve_exact(more * plan.indexes.len());
+            self.waiting.reserve_exact(more);
+        }
         self.keys.resize((place + 1) * plan.keys.len(), Value::Null);
         self.lists
             .resize_with((place + 1) * plan.variables.len(), List::default);

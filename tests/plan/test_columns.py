@@ -191,3 +191,14 @@ def test_many_matches_are_several_batches() -> None:
     batches = matcher.advance_batches(None)
     assert [len(batch) for batch in batches] == [16_384, 16_384, 40_000 - 2 * 16_384]
     assert [r["events"]["e"] for r in rows(batches)] == list(range(count))
+
+
+def test_batches_are_given_back() -> None:
+    """What pyarrow lends is released: nothing of it is left when the matcher has read it."""
+    before = pa.total_allocated_bytes()
+    for _ in range(3):
+        matcher = matcher_of(HOT)
+        matcher.push_batch(pa.record_batch({"id": range(50_000), "time": range(50_000), "v": [2.0] * 50_000}))
+        for batch in matcher.advance_batches(None):
+            pa.record_batch(batch)
+    assert pa.total_allocated_bytes() == before
