@@ -63,6 +63,11 @@ pub struct Name {
 pub struct Handle(NonZeroU32);
 
 impl Handle {
+    /// Not after any other.
+    pub const FIRST: Handle = Handle(NonZeroU32::MIN);
+    /// Not before any other.
+    pub const LAST: Handle = Handle(NonZeroU32::MAX);
+
     fn at(place: usize) -> Self {
         // 2^32 events would need hundreds of GiB: a budget ends that long before.
         Handle(NonZeroU32::new(place as u32 + 1).unwrap_or(NonZeroU32::MAX))

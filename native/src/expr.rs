@@ -94,6 +94,17 @@ pub enum Sign {
 }
 
 impl Sign {
+    /// The sign with its sides exchanged, for those that order.
+    pub fn turned(self) -> Option<Sign> {
+        match self {
+            Sign::Less => Some(Sign::Greater),
+            Sign::LessEqual => Some(Sign::GreaterEqual),
+            Sign::Greater => Some(Sign::Less),
+            Sign::GreaterEqual => Some(Sign::LessEqual),
+            Sign::Equal | Sign::Unequal => None,
+        }
+    }
+
     /// Whether it is true of two values that compare so.
     #[inline]
     pub fn holds(self, order: Ordering) -> bool {

@@ -12,6 +12,7 @@ use crate::expr::{Bindings, Expr};
 use crate::found::{Bound, Match};
 use crate::partition::Lists;
 use crate::plan::{After, Plan, Policy, Role};
+use crate::sorted::{Number, SORTED_FROM};
 use crate::value::{Key, Value};
 
 /// What a variable of a partial match is bound to.
@@ -260,14 +261,46 @@ impl<'p> Judge<'p> {
             return self.take_maybe(0, sink);
         };
         for &variable in &self.plan.places[place].variables {
-            for event in self.between(variable, self.range(variable)) {
-                if self.is_near(event) && self.fits(variable, event) {
-                    self.bind(variable, event);
-                    self.combine(rest, sink);
-                    self.unbind(variable);
+            let range = self.range(variable);
+            match self.beside(variable, range) {
+                Some(events) => events.for_each(|event| self.go_on(variable, event, rest, sink)),
+                None => {
+                    let events = self.between(variable, range);
+                    events.for_each(|event| self.go_on(variable, event, rest, sink));
                 }
             }
         }
+    }
+
+    fn go_on(&mut self, variable: usize, event: Handle, rest: &'p [usize], sink: &mut Sink) {
+        if self.is_near(event) && self.fits(variable, event) {
+            self.bind(variable, event);
+            self.combine(rest, sink);
+            self.unbind(variable);
+        }
+    }
+
+    /// The events of these times (both included) that a JOIN by `<` or `>` leaves, where the list is long and that is
+    /// known without going through it.
+    fn beside(&self, variable: usize, (low, high): (i64, i64)) -> Option<impl Iterator<Item = Handle> + use<'p>> {
+        let own = &self.plan.variables[variable];
+        let lists = if own.key.is_none() { self.shared } else { self.own };
+        let list = &lists.by_variable[variable];
+        let events = self.events;
+        // Where an equality is known, few are left anyway.
+        if own.ranges.is_empty() || !own.probes.is_empty() || list.len() < SORTED_FROM {
+            return None;
+        }
+        if list.since(events, high.saturating_add(1)) - list.since(events, low) < SORTED_FROM {
+            return None;
+        }
+        let (sorted, place) = lists.sorted;
+        own.ranges.iter().find_map(|probe| {
+            let other = self.bound[probe.other.variable].filter(|_| self.is_bound(probe.other.variable))?;
+            let number = probe.other.seen(events.row(other)).number()?;
+            let found = sorted.beside((place, probe.index), probe.sign, Number::new(number))?;
+            Some(found.filter(move |event| within((low, high), events.time(*event))))
+        })
     }
 
     /// MATCH STRICT without steps of varying number: no two bound events are further apart than there are steps.

@@ -35,6 +35,7 @@ mod python_shown;
 #[cfg(feature = "python")]
 mod python_standing;
 pub mod runs;
+pub mod sorted;
 pub mod standing;
 pub mod state;
 pub mod value;

@@ -14,6 +14,7 @@ use crate::found::Match;
 use crate::judge::{Desk, Judge, Pending, Sink};
 use crate::plan::{Plan, Policy, Role};
 use crate::runs::{self, Changes, Runs};
+use crate::sorted::Sorted;
 use crate::value::{Key, Value};
 
 /// The lists of one partition.
@@ -23,6 +24,8 @@ pub struct Lists<'p> {
     pub by_variable: &'p [List],
     /// By index of the plan: those with a value where the index looks.
     pub by_value: &'p [HashMap<Key, List>],
+    /// The long ones by number, and the place of this partition in it.
+    pub sorted: (&'p Sorted, u32),
 }
 
 /// What a partition waits with.
@@ -48,6 +51,7 @@ struct Tables {
     lists: Vec<List>,
     /// Its events, by index of the plan.
     indexes: Vec<HashMap<Key, List>>,
+    sorted: Sorted,
     waiting: Vec<Option<Box<Waiting>>>,
     /// Places by the hash of their key.
     places: HashTable<u32>,
@@ -192,7 +196,7 @@ impl Partitions {
         self.held -= 1;
         self.tables.pop(plan, events, place, variable);
         if let Some(mut waiting) = self.tables.waiting[place as usize].take() {
-            waiting.runs.remove_if(plan, events, |run, _| run.expires < time);
+            waiting.runs.expire(plan, events, time);
             self.tables.wait(place, waiting);
         }
         events.release(event);
@@ -430,6 +434,7 @@ impl Tables {
         Lists {
             by_variable: row(&self.lists, plan.variables.len(), place),
             by_value: row(&self.indexes, plan.indexes.len(), place),
+            sorted: (&self.sorted, place),
         }
     }
 
@@ -493,7 +498,13 @@ impl Tables {
     }
 
     fn push(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize, event: Handle) {
-        self.lists[place as usize * plan.variables.len() + variable].push(event);
+        let list = &mut self.lists[place as usize * plan.variables.len() + variable];
+        list.push(event);
+        for (number, index) in plan.range_indexes.iter().enumerate() {
+            if index.variable == variable {
+                self.sorted.push(events, (place, number), index, list, event);
+            }
+        }
         for (number, index) in plan.indexes.iter().enumerate().filter(|(_, i)| i.variable == variable) {
             if let Some(key) = index.key(index.attribute.kept(events.row(event))) {
                 let lists = &mut self.indexes[place as usize * plan.indexes.len() + number];
@@ -504,9 +515,15 @@ impl Tables {
 
     /// Takes the oldest event of a variable out of a partition; the caller holds it still.
     fn pop(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize) {
-        let Some(event) = self.lists[place as usize * plan.variables.len() + variable].pop() else {
+        let list = &mut self.lists[place as usize * plan.variables.len() + variable];
+        let Some(event) = list.pop() else {
             return;
         };
+        for (number, index) in plan.range_indexes.iter().enumerate() {
+            if index.variable == variable {
+                self.sorted.pop(events, (place, number), index, list, event);
+            }
+        }
         for (number, index) in plan.indexes.iter().enumerate().filter(|(_, i)| i.variable == variable) {
             let lists = &mut self.indexes[place as usize * plan.indexes.len() + number];
             if let Some(key) = index.key(index.attribute.kept(events.row(event)))

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::arrow_build::ColumnType;
 use crate::bounds::{self, FOREVER};
 use crate::digest::{DIGEST, Hash};
-use crate::event::{Events, Held};
+use crate::event::{Events, Handle, Held};
 use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::json::{self, Fault, Reading, fault};
 use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
     read_policy, read_span, read_step, read_stream, read_variable,
 };
+use crate::sorted::Number;
 use crate::value::{Key, Value};
 
 /// Variables are bits of a mask.
@@ -80,6 +81,8 @@ pub struct Variable {
     pub key: Option<Vec<Attribute>>,
     /// The ways to find its events once another variable is bound.
     pub probes: Vec<Probe>,
+    /// The same by `<` and `>`.
+    pub ranges: Vec<RangeProbe>,
     /// How long an event is kept after its time; negative: not at all.
     pub kept: i64,
 }
@@ -97,6 +100,19 @@ pub struct Step {
     pub least: usize,
     /// The greatest.
     pub most: usize,
+    /// MATCH NEXT: a JOIN by `<` or `>` of its event with what is bound before, if there is one.
+    pub ranged: Option<Ranged>,
+}
+
+/// A JOIN that orders an attribute of a step's only variable and one of an earlier step's.
+#[derive(Debug)]
+pub struct Ranged {
+    /// The step's.
+    pub own: Attribute,
+    /// How what it is compared with lies beside it: on which side to look, from its value.
+    pub sign: Sign,
+    /// The earlier one's.
+    pub other: Attribute,
 }
 
 impl Step {
@@ -162,6 +178,33 @@ impl Index {
         let value = if self.float { value.into_float() } else { value };
         (!value.is_null()).then_some(Key(value))
     }
+}
+
+/// Events of a variable by the value of an attribute that a JOIN by `<` or `>` names; for long lists (sorted.rs).
+#[derive(Debug)]
+pub struct RangeIndex {
+    /// The variable.
+    pub variable: usize,
+    /// The attribute.
+    pub attribute: Attribute,
+}
+
+impl RangeIndex {
+    /// Where an event stands; None if it has no number there.
+    pub fn number(&self, events: &Events, event: Handle) -> Option<Number> {
+        self.attribute.seen(events.row(event)).number().map(Number::new)
+    }
+}
+
+/// A way to find events of a variable: by a range index, on this side of another variable's attribute.
+#[derive(Debug)]
+pub struct RangeProbe {
+    /// The index.
+    pub index: usize,
+    /// How an event's value compares with the other's.
+    pub sign: Sign,
+    /// The attribute that it is compared with.
+    pub other: Attribute,
 }
 
 /// A way to find events of a variable: by an index, with the value of another variable's attribute.
@@ -280,6 +323,8 @@ pub struct Plan {
     pub aggregates: Vec<Aggregate>,
     /// The indexes.
     pub indexes: Vec<Index>,
+    /// The range indexes.
+    pub range_indexes: Vec<RangeIndex>,
     /// What has to be bound to exactly one event.
     pub places: Vec<Place>,
     /// For each place: the order in which to bind the others once it is bound.
@@ -381,6 +426,7 @@ impl Plan {
             outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
             aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, count))?,
             indexes: Vec::new(),
+            range_indexes: Vec::new(),
             places: Vec::new(),
             orders: Vec::new(),
             last_places: Vec::new(),
@@ -402,6 +448,8 @@ impl Plan {
         self.find_kept();
         self.find_once();
         self.find_indexes();
+        self.find_ranges();
+        self.find_ranged_steps();
         self.places = self.find_places();
         self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
         let last_step = self.places.iter().filter_map(|place| place.step).max();
@@ -506,6 +554,70 @@ impl Plan {
                     other: other.clone(),
                 });
             }
+        }
+    }
+
+    fn find_ranges(&mut self) {
+        for join in &self.joins {
+            let Expr::Compare(sign, sides) = &join.condition else {
+                continue;
+            };
+            let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                continue;
+            };
+            let Some(turned) = sign.turned() else { continue };
+            for (own, sign, other) in [(one, *sign, other), (other, turned, one)] {
+                let variable = own.variable;
+                // NEXT asks for the first by time, and finds its runs otherwise.
+                if variable == other.variable || self.policy == Policy::Next {
+                    continue;
+                }
+                let same = |index: &RangeIndex| index.variable == variable && index.attribute.slots == own.slots;
+                let index = self.range_indexes.iter().position(same).unwrap_or_else(|| {
+                    let attribute = own.clone();
+                    self.range_indexes.push(RangeIndex { variable, attribute });
+                    self.range_indexes.len() - 1
+                });
+                let other = other.clone();
+                self.variables[variable].ranges.push(RangeProbe { index, sign, other });
+            }
+        }
+    }
+
+    fn find_ranged_steps(&mut self) {
+        for number in 0..self.steps.len() {
+            let [variable] = self.steps[number].variables.as_slice() else {
+                continue;
+            };
+            let variable = *variable;
+            if self.steps[number].role != Role::One {
+                continue;
+            }
+            // Every run that waits here has bound those of earlier steps that take one event.
+            let is_before = |other: usize| {
+                let step = self.variables[other].step;
+                step.is_some_and(|step| step < number && self.steps[step].role == Role::One)
+            };
+            let ranged = self.joins.iter().find_map(|join| {
+                let Expr::Compare(sign, sides) = &join.condition else {
+                    return None;
+                };
+                let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                    return None;
+                };
+                // From the side of what is bound: `own sign other` is `other turned own`.
+                let (own, sign, other) = match (one.variable == variable, other.variable == variable) {
+                    (true, false) => (one, sign.turned()?, other),
+                    (false, true) if sign.turned().is_some() => (other, *sign, one),
+                    _ => return None,
+                };
+                is_before(other.variable).then(|| Ranged {
+                    own: own.clone(),
+                    sign,
+                    other: other.clone(),
+                })
+            });
+            self.steps[number].ranged = ranged;
         }
     }
 

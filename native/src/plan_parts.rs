@@ -52,6 +52,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
         windows: Vec::new(),
         key: json.member("key")?.optional(key)?,
         probes: Vec::new(),
+        ranges: Vec::new(),
         kept: FOREVER,
     })
 }
@@ -79,6 +80,7 @@ pub(crate) fn read_step(json: &Json) -> Result<Step, Fault> {
         variables,
         least: json.member("least")?.index()?,
         most: json.member("most")?.optional(Json::index)?.unwrap_or(usize::MAX),
+        ranged: None,
     })
 }
 

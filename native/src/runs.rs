@@ -1,94 +1,206 @@
 //! MATCH NEXT: each event that qualifies for the first step starts a run, and a run takes the first that fits (rule S9).
 
-use std::ops::Range;
+use std::collections::BTreeSet;
+use std::ops::{Bound, Range};
 
 use crate::bounds::FOREVER;
 use crate::event::{Events, Handle};
 use crate::judge::{Judge, Sink};
 use crate::plan::{Plan, Role};
+use crate::sorted::{Number, side};
+use crate::value::Val;
 
 /// A run: the step it waits for. What is bound so far is beside it, by variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// The step it waits for; plain, ALL or ANY.
-    pub step: u32,
+    /// The step it waits for; plain, ALL or ANY. `OVER` where there is no run.
+    step: u32,
     /// After this time it can't go on.
-    pub expires: i64,
+    expires: i64,
     /// Where nothing is bound yet, because the first step takes many events: the time of the event that began the run;
     /// else `BOUND`.
     began: i64,
 }
 
+/// Stands for the step of a run that is no more.
+const OVER: u32 = u32::MAX;
 /// Stands for the beginning of a run in which something is bound.
 const BOUND: i64 = i64::MIN;
+/// From this many runs on they are found by what they wait for; below, it is quicker to ask each.
+const INDEXED_FROM: usize = 64;
+/// Below this many no longer.
+const INDEXED_TO: usize = 16;
 
-/// The runs of a partition: so many events to each.
+/// The runs of a partition, each a place: so many events to each.
 #[derive(Debug, Default)]
 pub struct Runs {
     runs: Vec<Run>,
     events: Vec<Option<Handle>>,
+    free: Vec<u32>,
+    index: Option<Box<Index>>,
+}
+
+/// Many runs, by what they wait for.
+#[derive(Debug, Default)]
+struct Index {
+    by_expiry: BTreeSet<(i64, u32)>,
+    /// Those whose step has a JOIN by `<` or `>` with a number that is bound: the step, and the number.
+    by_number: BTreeSet<(u32, Number, u32)>,
+    /// The others, by step.
+    by_step: BTreeSet<(u32, u32)>,
 }
 
 impl Runs {
     /// How many.
     pub fn len(&self) -> usize {
-        self.runs.len()
+        self.runs.len() - self.free.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.len() == 0
     }
 
     /// What a run has bound, by variable.
-    fn bound(&self, plan: &Plan, place: usize) -> &[Option<Handle>] {
+    fn bound(&self, plan: &Plan, place: u32) -> &[Option<Handle>] {
         let width = plan.variables.len();
-        &self.events[place * width..(place + 1) * width]
+        &self.events[place as usize * width..][..width]
     }
 
-    fn push(&mut self, run: Run, bound: &[Option<Handle>]) {
-        if self.runs.len() == self.runs.capacity() {
-            // Most partitions have one or two: no room for many more than there are.
-            let more = self.runs.len() / 2 + 1;
-            self.runs.reserve_exact(more);
-            self.events.reserve_exact(more * bound.len());
+    fn live(&self) -> impl Iterator<Item = (u32, &Run)> {
+        let places = self.runs.iter().enumerate();
+        places
+            .filter(|(_, run)| run.step != OVER)
+            .map(|(place, run)| (place as u32, run))
+    }
+
+    fn push(&mut self, plan: &Plan, events: &Events, run: Run, bound: &[Option<Handle>]) {
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.runs[place as usize] = run;
+                self.events[place as usize * bound.len()..][..bound.len()].copy_from_slice(bound);
+                place
+            }
+            None => {
+                if self.runs.len() == self.runs.capacity() {
+                    // Most partitions have one or two: no room for many more than there are.
+                    let more = self.runs.len() / 2 + 1;
+                    self.runs.reserve_exact(more);
+                    self.events.reserve_exact(more * bound.len());
+                }
+                self.runs.push(run);
+                self.events.extend_from_slice(bound);
+                self.runs.len() as u32 - 1
+            }
+        };
+        if self.index.is_some() {
+            self.enter(plan, events, place, true);
+        } else if self.len() >= INDEXED_FROM {
+            self.index = Some(Box::default());
+            let all: Vec<u32> = self.live().map(|(place, _)| place).collect();
+            all.into_iter().for_each(|place| self.enter(plan, events, place, true));
         }
-        self.runs.push(run);
-        self.events.extend_from_slice(bound);
     }
 
-    /// Takes a run out, and lets go of its events; the last one takes its place.
-    fn remove(&mut self, plan: &Plan, events: &mut Events, place: usize) {
-        let width = plan.variables.len();
-        let start = place * width;
-        self.events[start..start + width]
-            .iter()
-            .flatten()
-            .for_each(|event| events.release(*event));
-        self.runs.swap_remove(place);
-        let last = self.runs.len() * width;
-        self.events.copy_within(last.., start.min(last));
-        self.events.truncate(last);
+    /// Enters a run into the index, or takes it out.
+    fn enter(&mut self, plan: &Plan, events: &Events, place: u32, enters: bool) {
+        let run = self.runs[place as usize];
+        let value = plan.steps[run.step as usize].ranged.as_ref().map(|ranged| {
+            let bound = self.bound(plan, place)[ranged.other.variable];
+            bound.map_or(Val::Null, |event| ranged.other.seen(events.row(event)))
+        });
+        let number = value.as_ref().and_then(Val::number).map(Number::new);
+        let Some(index) = &mut self.index else { return };
+        let expiry = (run.expires, place);
+        match (number, value) {
+            (Some(number), _) if enters => index.by_number.insert((run.step, number, place)),
+            (Some(number), _) => index.by_number.remove(&(run.step, number, place)),
+            // Nothing compares with null: it waits for its end.
+            (None, Some(Val::Null)) => false,
+            (None, _) if enters => index.by_step.insert((run.step, place)),
+            (None, _) => index.by_step.remove(&(run.step, place)),
+        };
+        match enters {
+            true => index.by_expiry.insert(expiry),
+            false => index.by_expiry.remove(&expiry),
+        };
+    }
+
+    /// Takes a run out, and lets go of its events.
+    fn remove(&mut self, plan: &Plan, events: &mut Events, place: u32) {
+        if self.index.is_some() {
+            self.enter(plan, events, place, false);
+        }
+        let bound = self.bound(plan, place);
+        bound.iter().flatten().for_each(|event| events.release(*event));
+        self.runs[place as usize].step = OVER;
+        self.free.push(place);
+        if self.len() < INDEXED_TO {
+            self.index = None;
+        }
+        if self.is_empty() {
+            *self = Runs::default();
+        }
+    }
+
+    /// Lets go of the runs that can't go on at this time.
+    pub fn expire(&mut self, plan: &Plan, events: &mut Events, time: i64) {
+        if let Some(index) = &self.index {
+            let over = index.by_expiry.iter().take_while(|(expires, _)| *expires < time);
+            let over: Vec<u32> = over.map(|(_, place)| *place).collect();
+            over.into_iter().for_each(|place| self.remove(plan, events, place));
+        } else {
+            self.remove_if(plan, events, |run, _| run.expires < time);
+        }
     }
 
     /// Lets go of runs for which this is so.
     pub fn remove_if(&mut self, plan: &Plan, events: &mut Events, is_over: impl Fn(&Run, &[Option<Handle>]) -> bool) {
-        for place in (0..self.runs.len()).rev() {
-            if is_over(&self.runs[place], self.bound(plan, place)) {
+        for place in (0..self.runs.len() as u32).rev() {
+            // Once all are gone, so are their places.
+            if let Some(run) = self.runs.get(place as usize)
+                && run.step != OVER
+                && is_over(run, self.bound(plan, place))
+            {
                 self.remove(plan, events, place);
             }
+        }
+    }
+
+    /// The runs that an event can concern.
+    fn concerned(&self, plan: &Plan, events: &Events, (event, mask): (Handle, u64), found: &mut Vec<u32>) {
+        let Some(index) = &self.index else {
+            found.extend(self.live().map(|(place, _)| place));
+            return;
+        };
+        for (number, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.mask & mask != 0) {
+            let number = number as u32;
+            let waiting = index.by_step.range((number, 0)..=(number, u32::MAX));
+            found.extend(waiting.map(|(_, place)| *place));
+            let Some(ranged) = &step.ranged else {
+                continue;
+            };
+            let Some(x) = ranged.own.seen(events.row(event)).number() else {
+                continue;
+            };
+            let (low, high) = match side(ranged.sign, Number::new(x)) {
+                (Bound::Included(low), _) => (low, Number::new(f64::INFINITY)),
+                (_, Bound::Included(high)) => (Number::new(f64::NEG_INFINITY), high),
+                _ => continue,
+            };
+            let waiting = index.by_number.range((number, low, 0)..=(number, high, u32::MAX));
+            found.extend(waiting.map(|(_, _, place)| *place));
         }
     }
 
     /// Brings about what `next` found. What goes on is held before what it was is let go of.
     pub fn change(&mut self, plan: &Plan, events: &mut Events, changes: &mut Changes) {
         changes.events.iter().flatten().for_each(|event| events.hold(*event));
-        changes.gone.sort_unstable();
-        for place in changes.gone.drain(..).rev() {
+        for place in changes.gone.drain(..) {
             self.remove(plan, events, place);
         }
         for (run, bound) in changes.new.iter().zip(changes.events.chunks(plan.variables.len())) {
-            self.push(*run, bound);
+            self.push(plan, events, *run, bound);
         }
         changes.new.clear();
         changes.events.clear();
@@ -111,7 +223,9 @@ fn next_step(plan: &Plan, from: usize) -> Option<usize> {
 /// What an event changed: the places of runs that are over or went on, and the runs that are new.
 #[derive(Debug, Default)]
 pub struct Changes {
-    gone: Vec<usize>,
+    /// The runs that an event concerned.
+    concerned: Vec<u32>,
+    gone: Vec<u32>,
     new: Vec<Run>,
     /// What those have bound, by variable.
     events: Vec<Option<Handle>>,
@@ -153,7 +267,10 @@ pub fn next(
 ) {
     let time = events.time(event);
     let mut taken = false;
-    for (place, run) in runs.runs.iter().enumerate() {
+    let mut concerned = std::mem::take(&mut changes.concerned);
+    runs.concerned(plan, events, (event, mask), &mut concerned);
+    for place in concerned.drain(..) {
+        let run = &runs.runs[place as usize];
         if run.expires < time {
             changes.gone.push(place);
             continue;
@@ -178,6 +295,7 @@ pub fn next(
             judge.complete(sink);
         }
     }
+    changes.concerned = concerned;
     let first = &plan.steps[0];
     if first.role == Role::Many && first.least > 0 {
         if first.mask & mask != 0 {
@@ -277,7 +395,7 @@ fn begin(plan: &Plan, runs: &Runs, time: i64, changes: &mut Changes) {
         });
     let expires = limits.max().unwrap_or(i64::MAX);
     let mut earlier = false;
-    for (place, run) in runs.runs.iter().enumerate() {
+    for (place, run) in runs.live() {
         if run.began == BOUND {
             continue;
         }
