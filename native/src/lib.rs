@@ -13,8 +13,10 @@ pub mod expr;
 pub mod found;
 pub mod found_columns;
 pub mod functions;
+pub mod intake;
 pub mod json;
 pub mod judge;
+pub mod log;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
@@ -27,6 +29,8 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_log;
+#[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
 mod python_rows;
@@ -34,6 +38,7 @@ mod python_rows;
 mod python_shown;
 #[cfg(feature = "python")]
 mod python_standing;
+pub mod record;
 pub mod runs;
 pub mod sorted;
 pub mod standing;

@@ -1,6 +1,7 @@
 """The native core (native/src/python.rs)."""
 
 from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from typing import Protocol, TypeAlias, TypedDict, type_check_only
 
 from cepheid.model.events import Event
@@ -141,3 +142,54 @@ class Standing:
 
     def kept(self) -> int:
         """How many events are in memory, over all queries."""
+def run_intake(config: str, signal_fd: int | None = None, ready: Callable[[list[str]], object] | None = None) -> None:
+    """Runs an intake (native/src/intake) until `signal_fd` becomes readable; `ready` gets its addresses."""
+
+def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
+    """Says that a consumer of a log needs nothing before an offset; ValueError if it can't have that name."""
+
+def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
+    """How far a consumer of a log has come; None: it never said so."""
+
+#: offset, flags, number of the stream, id, time, values, arrival
+Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int]
+
+class RecordCodec:
+    """Makes records (native/src/record.rs) of values and values of records; streams are given as JSON."""
+
+    def __new__(cls, streams: str) -> RecordCodec: ...
+    def fingerprints(self) -> list[str]:
+        """What tells whether two sides mean the same by a stream, in the streams' order."""
+
+    def encode(self, stream: int, id: int | str, time: int, values: tuple[Value, ...]) -> bytes:
+        """The record of an event; ValueError if a value does not fit."""
+
+    def decode(self, frames: bytes) -> list[Logged]:
+        """The events in frames of the log."""
+
+class LogFollower:
+    """Reads a log of this machine (native/src/log/follower.rs); offset None: the first, -1: what comes next."""
+
+    def __new__(
+        cls, folder: PathLike[str] | str, offset: int | None = None, durable_only: bool = False
+    ) -> LogFollower: ...
+    def next(self) -> list[Logged] | None:
+        """The events of the next batch; None if there is none yet."""
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until there is more; whether there is."""
+
+    def streams(self) -> str:
+        """The streams where it stands, as JSON."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+class JsonDecoder:
+    """Reads JSON records as the intake does; for comparing its verdicts with `RecordDecoder`'s."""
+
+    def __new__(cls, config: str) -> JsonDecoder: ...
+    def decode(self, line: bytes) -> tuple[int, int | str, int, tuple[Value, ...]] | tuple[str, str]:
+        """Stream, id, time and values of a line; or code and reason."""

@@ -1,0 +1,58 @@
+"""Brokers for the tests: real ones, on loopback, ended when the tests are."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the broker ended with code {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"nothing listens on port {port}")
+
+
+def find_mosquitto() -> str:
+    found = subprocess.run([ROOT / "scripts" / "mosquitto"], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.skip(f"there is no MQTT broker: {found.stderr.strip().splitlines()[-1]}")
+    return found.stdout.strip()
+
+
+@contextmanager
+def mosquitto(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A broker that keeps sessions on disk; it can be killed and started again."""
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\n"
+        "autosave_interval 1\nautosave_on_changes true\nmax_queued_messages 0\nuser root\n"
+    )
+    with (folder / "mosquitto.log").open("ab") as log:
+        process = subprocess.Popen([find_mosquitto(), "-c", str(config)], stdout=log, stderr=log)
+    try:
+        wait_for_port(port, process)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
