@@ -22,6 +22,7 @@ pub mod policy;
 mod python;
 #[cfg(feature = "python")]
 mod python_matcher;
+pub mod record;
 pub mod runs;
 pub mod state;
 pub mod value;

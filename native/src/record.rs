@@ -1,0 +1,754 @@
+//! The record: an event as bytes, the same in the log, on the wire and in the engine; read in place, slot by slot.
+//!
+//! Little-endian, 8-byte aligned:
+//!
+//! ```text
+//!  0  u32  length of the whole record in bytes, a multiple of 8
+//!  4  u16  number of the stream: its place among the application's streams in the order of their names
+//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text
+//!  7  u8   0
+//!  8  i64  time, microseconds
+//! 16  i64  id; or, if it is text, u32 offset and u32 length
+//! 24  u64  x ceil(n / 64): nulls, a bit an attribute, set if it is null
+//! ..  u64  x n: the attributes in the schema's order: bool 0 or 1, int, float's bits, timestamp;
+//!          string, bytes, array<uint8> and array<float>: u32 offset and u32 length, in bytes
+//! ..       tail: what offsets lead to, each at a multiple of 8 from the record's start, padded with zeros
+//! ```
+
+use std::fmt;
+
+use crate::event::Row;
+use crate::value::Val;
+
+const _: () = assert!(
+    cfg!(target_endian = "little"),
+    "records are read in place, so the host has to be little-endian"
+);
+
+/// The flag of an event that came behind its stream's greatest time by more than the lateness.
+pub const LATE: u8 = 1;
+/// The flag of an event whose stream and id had come before.
+pub const DUPLICATE: u8 = 2;
+/// The flag of an event whose id is text.
+pub const TEXT_ID: u8 = 4;
+
+/// The least instant, the start of year 1; as in src/cepheid/model/time.py.
+pub const MIN_INSTANT: i64 = -62_135_596_800_000_000;
+/// The greatest instant, the end of year 9999.
+pub const MAX_INSTANT: i64 = 253_402_300_799_999_999;
+
+/// No record is longer. A JSON text of 4 MiB, the longest that is taken, can hold 2 Mi floats.
+pub const MAX_LENGTH: usize = 20 << 20;
+
+/// Bytes before the nulls.
+pub const HEAD: usize = 24;
+const FLAGS_AT: usize = 6;
+const TIME_AT: usize = 8;
+const ID_AT: usize = 16;
+
+/// The type of an attribute (rule E1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// An int64.
+    Int,
+    /// A finite float.
+    Float,
+    /// UTF-8 text.
+    String,
+    /// Microseconds.
+    Timestamp,
+    /// Bytes.
+    Bytes,
+    /// Bytes that are numbers.
+    Uint8Array,
+    /// Finite floats.
+    FloatArray,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 8] = [
+        Kind::Bool,
+        Kind::Int,
+        Kind::Float,
+        Kind::String,
+        Kind::Timestamp,
+        Kind::Bytes,
+        Kind::Uint8Array,
+        Kind::FloatArray,
+    ];
+
+    /// Its name in the application file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Bool => "bool",
+            Kind::Int => "int",
+            Kind::Float => "float",
+            Kind::String => "string",
+            Kind::Timestamp => "timestamp",
+            Kind::Bytes => "bytes",
+            Kind::Uint8Array => "array<uint8>",
+            Kind::FloatArray => "array<float>",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether values stand in the tail.
+    pub fn is_variable(self) -> bool {
+        matches!(self, Kind::String | Kind::Bytes | Kind::Uint8Array | Kind::FloatArray)
+    }
+}
+
+/// What a stream's records look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// The stream's number.
+    pub stream: u16,
+    /// The types of its attributes, in their order.
+    pub kinds: Box<[Kind]>,
+}
+
+impl Schema {
+    /// Of a stream with attributes of these types.
+    pub fn new(stream: u16, kinds: impl Into<Box<[Kind]>>) -> Schema {
+        let kinds = kinds.into();
+        Schema { stream, kinds }
+    }
+
+    /// Where the attributes' words begin.
+    #[inline]
+    pub fn words_at(&self) -> usize {
+        HEAD + self.kinds.len().div_ceil(64) * 8
+    }
+
+    /// Where the tail begins: the length of a record without variable parts.
+    #[inline]
+    pub fn tail_at(&self) -> usize {
+        self.words_at() + self.kinds.len() * 8
+    }
+}
+
+/// Why bytes are no record of a schema, or values make none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The bytes end before the record does, its length is no multiple of 8, or it is too long.
+    Length,
+    /// The bytes do not begin at a multiple of 8 in memory.
+    Alignment,
+    /// The record is another stream's.
+    Stream,
+    /// A bit of the flags or a byte of the head is not one that there is.
+    Flags,
+    /// The time is outside the years 1 to 9999.
+    Time,
+    /// An offset and length lead outside the tail, or not to a multiple of 8; None: those of the id.
+    Range(Option<usize>),
+    /// Text is not UTF-8; None: that of the id.
+    Utf8(Option<usize>),
+    /// A value is not one of its type.
+    Value(usize),
+    /// A float is NaN or infinite.
+    NotFinite(usize),
+    /// A timestamp is outside the years 1 to 9999.
+    Timestamp(usize),
+}
+
+impl Fault {
+    /// Its group, for counting; a code of src/cepheid/model/records.py.
+    pub fn code(self) -> &'static str {
+        match self {
+            Fault::Length | Fault::Alignment | Fault::Flags | Fault::Range(_) => "malformed-record",
+            Fault::Stream => "unknown-stream",
+            Fault::Time | Fault::Timestamp(_) => "out-of-range",
+            Fault::Utf8(_) => "not-utf8",
+            Fault::Value(_) => "wrong-type",
+            Fault::NotFinite(_) => "not-finite",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Length => write!(f, "the record's length is not that of its bytes"),
+            Fault::Alignment => write!(f, "the record does not begin at a multiple of 8"),
+            Fault::Stream => write!(f, "the record is of another stream"),
+            Fault::Flags => write!(f, "the record has flags that there are not"),
+            Fault::Time => write!(f, "'time' is out of range; the years 1 to 9999 can be held"),
+            Fault::Range(None) => write!(f, "'id' leads outside the record"),
+            Fault::Range(Some(slot)) => write!(f, "attribute {slot} leads outside the record"),
+            Fault::Utf8(None) => write!(f, "'id' is not UTF-8"),
+            Fault::Utf8(Some(slot)) => write!(f, "attribute {slot} is not UTF-8"),
+            Fault::Value(slot) => write!(f, "attribute {slot} has another type"),
+            Fault::NotFinite(slot) => write!(f, "attribute {slot} is NaN or infinite"),
+            Fault::Timestamp(slot) => {
+                write!(f, "attribute {slot} is out of range; the years 1 to 9999 can be held")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    if let Some(found) = bytes.get(at..at + 8) {
+        word.copy_from_slice(found);
+    }
+    u64::from_le_bytes(word)
+}
+
+/// The length that the first bytes of a record give; None if they are too few or can't be a record's.
+#[inline]
+pub fn length(bytes: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    (length >= HEAD && length % 8 == 0 && length <= MAX_LENGTH).then_some(length)
+}
+
+/// The stream's number in a record's head; 0 if the bytes are too few.
+#[inline]
+pub fn stream(bytes: &[u8]) -> u16 {
+    (word(bytes, 0) >> 32) as u16
+}
+
+/// The flags in a record's head.
+#[inline]
+pub fn flags(bytes: &[u8]) -> u8 {
+    (word(bytes, 0) >> 48) as u8
+}
+
+/// Sets the flags late and duplicate; the others stay.
+#[inline]
+pub fn mark(bytes: &mut [u8], marks: u8) {
+    if let Some(flags) = bytes.get_mut(FLAGS_AT) {
+        *flags = *flags & !(LATE | DUPLICATE) | marks & (LATE | DUPLICATE);
+    }
+}
+
+/// The time in a record's head.
+#[inline]
+pub fn time(bytes: &[u8]) -> i64 {
+    word(bytes, TIME_AT) as i64
+}
+
+/// The id of an event, looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IdRef<'a> {
+    /// A number.
+    Int(i64),
+    /// Text.
+    Text(&'a str),
+}
+
+/// A record that was found to fit its schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    bytes: &'a [u8],
+    schema: &'a Schema,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`, which must be aligned; every value is checked, once.
+    pub fn read(bytes: &'a [u8], schema: &'a Schema) -> Result<Record<'a>, Fault> {
+        if bytes.as_ptr() as usize % 8 != 0 {
+            return Err(Fault::Alignment);
+        }
+        let length = check(bytes, schema)?;
+        let bytes = &bytes[..length];
+        Ok(Record { bytes, schema })
+    }
+
+    /// The record that `bytes` are, without another check.
+    ///
+    /// # Safety
+    /// `Record::read` or `check` has accepted these very bytes with this schema (the flags late and duplicate may have
+    /// changed since), and they are 8-byte aligned.
+    pub unsafe fn trusted(bytes: &'a [u8], schema: &'a Schema) -> Record<'a> {
+        Record { bytes, schema }
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What it fits.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// When the event was created, in microseconds.
+    #[inline]
+    pub fn time(&self) -> i64 {
+        time(self.bytes)
+    }
+
+    /// The stream's number.
+    #[inline]
+    pub fn stream(&self) -> u16 {
+        stream(self.bytes)
+    }
+
+    /// Its flags.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        flags(self.bytes)
+    }
+
+    /// Whether it came too late; then it takes part in no query (rule E4).
+    #[inline]
+    pub fn is_late(&self) -> bool {
+        self.flags() & LATE != 0
+    }
+
+    /// Whether one of the same stream and id came before it.
+    #[inline]
+    pub fn is_duplicate(&self) -> bool {
+        self.flags() & DUPLICATE != 0
+    }
+
+    /// Its id.
+    #[inline]
+    pub fn id(&self) -> IdRef<'a> {
+        if self.flags() & TEXT_ID == 0 {
+            IdRef::Int(word(self.bytes, ID_AT) as i64)
+        } else {
+            IdRef::Text(self.text(ID_AT))
+        }
+    }
+
+    /// Whether an attribute is null; one that the schema lacks is.
+    #[inline]
+    pub fn is_null(&self, slot: usize) -> bool {
+        slot >= self.schema.kinds.len() || word(self.bytes, HEAD + slot / 64 * 8) >> (slot % 64) & 1 == 1
+    }
+
+    /// The word of an attribute as it stands, for readers that know its kind; 0 where it is null.
+    #[inline]
+    pub fn word(&self, slot: usize) -> u64 {
+        word(self.bytes, self.schema.words_at() + slot * 8)
+    }
+
+    /// An attribute's value.
+    #[inline]
+    pub fn get(&self, slot: usize) -> Val<'a> {
+        if self.is_null(slot) {
+            return Val::Null;
+        }
+        let at = self.schema.words_at() + slot * 8;
+        match self.schema.kinds[slot] {
+            Kind::Bool => Val::Bool(word(self.bytes, at) != 0),
+            Kind::Int | Kind::Timestamp => Val::Int(word(self.bytes, at) as i64),
+            Kind::Float => Val::Float(f64::from_bits(word(self.bytes, at))),
+            Kind::String => Val::Str(self.text(at).into()),
+            Kind::Bytes | Kind::Uint8Array => Val::Bytes(self.part(at)),
+            // Both the record and its parts are aligned, so that this never gives the empty slice for want of it.
+            Kind::FloatArray => Val::Floats(bytemuck::try_cast_slice(self.part(at)).unwrap_or(&[])),
+        }
+    }
+
+    #[inline]
+    fn part(&self, at: usize) -> &'a [u8] {
+        let (offset, length) = place(word(self.bytes, at));
+        self.bytes.get(offset..offset + length).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn text(&self, at: usize) -> &'a str {
+        // SAFETY: a Record exists only of bytes that `check` accepted, which sees to it that this part is UTF-8.
+        unsafe { std::str::from_utf8_unchecked(self.part(at)) }
+    }
+}
+
+impl Row for Record<'_> {
+    #[inline]
+    fn time(&self) -> i64 {
+        Record::time(self)
+    }
+
+    #[inline]
+    fn stream(&self) -> u16 {
+        Record::stream(self)
+    }
+
+    fn id(&self) -> Val<'_> {
+        match Record::id(self) {
+            IdRef::Int(x) => Val::Int(x),
+            IdRef::Text(x) => Val::Str(x.into()),
+        }
+    }
+
+    #[inline]
+    fn value(&self, slot: usize) -> Val<'_> {
+        self.get(slot)
+    }
+}
+
+/// The offset and the length that a word holds.
+#[inline]
+fn place(word: u64) -> (usize, usize) {
+    ((word & 0xffff_ffff) as usize, (word >> 32) as usize)
+}
+
+/// Checks that the record at the start of `bytes` fits the schema; its length. The bytes need not be aligned.
+pub fn check(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
+    let length = length(bytes).ok_or(Fault::Length)?;
+    let tail_at = schema.tail_at();
+    if length < tail_at {
+        return Err(Fault::Length);
+    }
+    let bytes = bytes.get(..length).ok_or(Fault::Length)?;
+    if stream(bytes) != schema.stream {
+        return Err(Fault::Stream);
+    }
+    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID) != 0 || bytes[7] != 0 {
+        return Err(Fault::Flags);
+    }
+    if !(MIN_INSTANT..=MAX_INSTANT).contains(&time(bytes)) {
+        return Err(Fault::Time);
+    }
+    let part = |word: u64, slot: Option<usize>| {
+        let (offset, size) = place(word);
+        if offset % 8 == 0 && offset >= tail_at && offset + size <= length {
+            Ok(&bytes[offset..offset + size])
+        } else {
+            Err(Fault::Range(slot))
+        }
+    };
+    if flags(bytes) & TEXT_ID != 0 {
+        let text = part(word(bytes, ID_AT), None)?;
+        std::str::from_utf8(text).map_err(|_| Fault::Utf8(None))?;
+    }
+    let words_at = schema.words_at();
+    for (slot, kind) in schema.kinds.iter().enumerate() {
+        if word(bytes, HEAD + slot / 64 * 8) >> (slot % 64) & 1 == 1 {
+            continue;
+        }
+        let found = word(bytes, words_at + slot * 8);
+        match kind {
+            Kind::Int => {}
+            Kind::Bool if found <= 1 => {}
+            Kind::Bool => return Err(Fault::Value(slot)),
+            Kind::Float if f64::from_bits(found).is_finite() => {}
+            Kind::Float => return Err(Fault::NotFinite(slot)),
+            Kind::Timestamp if (MIN_INSTANT..=MAX_INSTANT).contains(&(found as i64)) => {}
+            Kind::Timestamp => return Err(Fault::Timestamp(slot)),
+            Kind::String => {
+                std::str::from_utf8(part(found, Some(slot))?).map_err(|_| Fault::Utf8(Some(slot)))?;
+            }
+            Kind::Bytes | Kind::Uint8Array => {
+                part(found, Some(slot))?;
+            }
+            Kind::FloatArray => {
+                let floats = part(found, Some(slot))?;
+                if floats.len() % 8 != 0 {
+                    return Err(Fault::Range(Some(slot)));
+                }
+                let is_finite = |at| f64::from_bits(word(floats, at)).is_finite();
+                if !(0..floats.len()).step_by(8).all(is_finite) {
+                    return Err(Fault::NotFinite(slot));
+                }
+            }
+        }
+    }
+    Ok(length)
+}
+
+/// Builds records one behind another in a buffer that is kept: `start`, `set` for what is not null, `finish`.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    /// Words, so that every record is aligned.
+    words: Vec<u64>,
+    /// Where the record that is being built begins, in words.
+    begun: usize,
+}
+
+impl Encoder {
+    /// With an empty buffer.
+    pub fn new() -> Encoder {
+        Encoder::default()
+    }
+
+    /// The finished records, one behind another.
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words[..self.begun])
+    }
+
+    /// The same, to set their flags.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.words[..self.begun])
+    }
+
+    /// Forgets the records; the buffer's memory is kept.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.begun = 0;
+    }
+
+    /// Begins a record whose attributes are all null; one that was not finished is given up.
+    pub fn start(&mut self, schema: &Schema, time: i64, id: IdRef<'_>) -> Result<(), Fault> {
+        self.words.truncate(self.begun);
+        if !(MIN_INSTANT..=MAX_INSTANT).contains(&time) {
+            return Err(Fault::Time);
+        }
+        let text = matches!(id, IdRef::Text(_));
+        let flags = if text { TEXT_ID } else { 0 };
+        self.words.push(u64::from(schema.stream) << 32 | u64::from(flags) << 48);
+        self.words.push(time as u64);
+        self.words.push(if let IdRef::Int(id) = id { id as u64 } else { 0 });
+        let attributes = schema.kinds.len();
+        for first in (0..attributes).step_by(64) {
+            let here = (attributes - first).min(64);
+            self.words.push(u64::MAX >> (64 - here));
+        }
+        self.words.resize(self.begun + schema.tail_at() / 8, 0);
+        if let IdRef::Text(id) = id {
+            let place = self.append(id.as_bytes()).ok_or(Fault::Length)?;
+            self.words[self.begun + ID_AT / 8] = place;
+        }
+        Ok(())
+    }
+
+    /// Gives an attribute its value; an integer is taken for a float too. The schema is the one of `start`.
+    pub fn set(&mut self, schema: &Schema, slot: usize, value: &Val<'_>) -> Result<(), Fault> {
+        let kind = schema.kinds.get(slot).ok_or(Fault::Value(slot))?;
+        let found = match (kind, value) {
+            (_, Val::Null) => return Ok(()),
+            (Kind::Bool, Val::Bool(x)) => u64::from(*x),
+            (Kind::Int, Val::Int(x)) => *x as u64,
+            (Kind::Timestamp, Val::Int(x)) if (MIN_INSTANT..=MAX_INSTANT).contains(x) => *x as u64,
+            (Kind::Timestamp, Val::Int(_)) => return Err(Fault::Timestamp(slot)),
+            (Kind::Float, Val::Float(x)) if x.is_finite() => x.to_bits(),
+            (Kind::Float, Val::Float(_)) => return Err(Fault::NotFinite(slot)),
+            (Kind::Float, Val::Int(x)) => (*x as f64).to_bits(),
+            (Kind::String, Val::Str(x)) => self.append(x.as_bytes()).ok_or(Fault::Length)?,
+            (Kind::Bytes | Kind::Uint8Array, Val::Bytes(x)) => self.append(x).ok_or(Fault::Length)?,
+            (Kind::FloatArray, Val::Floats(x)) if x.iter().all(|x| x.is_finite()) => {
+                self.append(bytemuck::cast_slice(x)).ok_or(Fault::Length)?
+            }
+            (Kind::FloatArray, Val::Floats(_)) => return Err(Fault::NotFinite(slot)),
+            _ => return Err(Fault::Value(slot)),
+        };
+        self.words[self.begun + HEAD / 8 + slot / 64] &= !(1 << (slot % 64));
+        self.words[self.begun + schema.words_at() / 8 + slot] = found;
+        Ok(())
+    }
+
+    /// Ends the record; its bytes.
+    pub fn finish(&mut self) -> &[u8] {
+        let begun = self.begun;
+        if let Some(length) = self.words.len().checked_sub(begun).filter(|length| *length > 0) {
+            self.words[begun] |= (length * 8) as u64;
+            self.begun = self.words.len();
+        }
+        bytemuck::cast_slice(&self.words[begun..])
+    }
+
+    /// Puts a variable part into the tail; its place as a word, or None if the record would be too long.
+    fn append(&mut self, part: &[u8]) -> Option<u64> {
+        let offset = (self.words.len() - self.begun) * 8;
+        if offset + part.len() > MAX_LENGTH - 8 {
+            return None;
+        }
+        let first = self.words.len();
+        self.words.resize(first + part.len().div_ceil(8), 0);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut self.words[first..])[..part.len()].copy_from_slice(part);
+        Some(offset as u64 | (part.len() as u64) << 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_kind() -> Schema {
+        Schema::new(3, Kind::ALL)
+    }
+
+    fn values() -> [Val<'static>; 8] {
+        [
+            Val::Bool(true),
+            Val::Int(-7),
+            Val::Float(0.1),
+            Val::Str("Grüße".into()),
+            Val::Int(1_336_381_200_000_000),
+            Val::Bytes(b"\xff\x00"),
+            Val::Bytes(b""),
+            Val::Floats(&[1.5, -0.0, f64::MAX]),
+        ]
+    }
+
+    fn encoded(schema: &Schema, id: IdRef<'_>, values: &[Val<'_>]) -> Encoder {
+        let mut encoder = Encoder::new();
+        encoder.start(schema, 5, id).unwrap();
+        for (slot, value) in values.iter().enumerate() {
+            encoder.set(schema, slot, value).unwrap();
+        }
+        encoder.finish();
+        encoder
+    }
+
+    fn same(one: &Val<'_>, other: &Val<'_>) -> bool {
+        format!("{one:?}") == format!("{other:?}")
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let schema = every_kind();
+        for id in [IdRef::Int(i64::MIN), IdRef::Text("a-ü"), IdRef::Text("")] {
+            let encoder = encoded(&schema, id, &values());
+            let record = Record::read(encoder.bytes(), &schema).unwrap();
+            assert_eq!((record.time(), record.stream(), record.id()), (5, 3, id));
+            assert_eq!(record.bytes().len(), length(encoder.bytes()).unwrap());
+            for (slot, value) in values().iter().enumerate() {
+                assert!(same(&record.get(slot), value), "{slot}");
+                assert!(!record.is_null(slot));
+            }
+            assert!(record.get(8).is_null());
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let schema = Schema::new(2, [Kind::Int, Kind::String]);
+        let encoder = encoded(&schema, IdRef::Int(9), &[Val::Null, Val::Str("ab".into())]);
+        let mut expected = Vec::new();
+        expected.extend(56_u32.to_le_bytes());
+        expected.extend(2_u16.to_le_bytes());
+        expected.extend([0, 0]);
+        expected.extend(5_i64.to_le_bytes());
+        expected.extend(9_i64.to_le_bytes());
+        expected.extend(1_u64.to_le_bytes());
+        expected.extend(0_u64.to_le_bytes());
+        expected.extend(48_u32.to_le_bytes());
+        expected.extend(2_u32.to_le_bytes());
+        expected.extend(*b"ab\0\0\0\0\0\0");
+        assert_eq!(encoder.bytes(), expected);
+    }
+
+    #[test]
+    fn nulls_of_many_attributes_keep_apart() {
+        let schema = Schema::new(0, vec![Kind::Int; 130]);
+        let mut encoder = Encoder::new();
+        encoder.start(&schema, 0, IdRef::Int(0)).unwrap();
+        for slot in (0..130).filter(|slot| slot % 3 == 0) {
+            encoder.set(&schema, slot, &Val::Int(slot as i64)).unwrap();
+        }
+        encoder.finish();
+        let record = Record::read(encoder.bytes(), &schema).unwrap();
+        for slot in 0..130 {
+            let expected = if slot % 3 == 0 {
+                Val::Int(slot as i64)
+            } else {
+                Val::Null
+            };
+            assert!(same(&record.get(slot), &expected), "{slot}");
+        }
+    }
+
+    #[test]
+    fn marks_change_nothing_else() {
+        let schema = every_kind();
+        let mut encoder = encoded(&schema, IdRef::Text("x"), &values());
+        mark(encoder.bytes_mut(), LATE | 0xf0);
+        let record = Record::read(encoder.bytes(), &schema).unwrap();
+        assert!(record.is_late() && !record.is_duplicate());
+        assert_eq!(record.id(), IdRef::Text("x"));
+        mark(encoder.bytes_mut(), 0);
+        assert_eq!(encoder.bytes(), encoded(&schema, IdRef::Text("x"), &values()).bytes());
+    }
+
+    #[test]
+    fn a_record_that_is_given_up_leaves_no_trace() {
+        let schema = every_kind();
+        let mut encoder = encoded(&schema, IdRef::Int(1), &values());
+        let before = encoder.bytes().to_vec();
+        encoder.start(&schema, 6, IdRef::Text("half")).unwrap();
+        assert_eq!(encoder.set(&schema, 2, &Val::Float(f64::NAN)), Err(Fault::NotFinite(2)));
+        assert_eq!(encoder.set(&schema, 0, &Val::Int(1)), Err(Fault::Value(0)));
+        assert_eq!(encoder.set(&schema, 4, &Val::Int(i64::MAX)), Err(Fault::Timestamp(4)));
+        assert_eq!(encoder.bytes(), before);
+        assert_eq!(encoder.start(&schema, i64::MAX, IdRef::Int(0)), Err(Fault::Time));
+        encoder.finish();
+        assert_eq!(encoder.bytes(), before);
+    }
+
+    /// Changes a little-endian word of a good record, and says what `check` finds then.
+    fn changed(at: usize, to: u64, id: IdRef<'_>) -> Result<usize, Fault> {
+        let schema = every_kind();
+        let mut encoder = encoded(&schema, id, &values());
+        encoder.bytes_mut()[at..at + 8].copy_from_slice(&to.to_le_bytes());
+        check(encoder.bytes(), &schema)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let schema = every_kind();
+        let good = encoded(&schema, IdRef::Int(1), &values());
+        let length = good.bytes().len();
+        let head = word(good.bytes(), 0);
+        let words = schema.words_at();
+        let tail = schema.tail_at() as u64;
+        let int = IdRef::Int(1);
+        assert_eq!(check(good.bytes(), &schema), Ok(length));
+        for cut in 0..length {
+            assert_eq!(check(&good.bytes()[..cut], &schema), Err(Fault::Length), "{cut}");
+        }
+        assert_eq!(changed(0, head + 4, int), Err(Fault::Length));
+        assert_eq!(changed(0, head + 8, int), Err(Fault::Length));
+        assert_eq!(changed(0, head & !0xffff_ffff | 32, int), Err(Fault::Length));
+        assert_eq!(changed(0, head ^ 1 << 32, int), Err(Fault::Stream));
+        assert_eq!(changed(0, head | 8 << 48, int), Err(Fault::Flags));
+        assert_eq!(changed(0, head | 1 << 56, int), Err(Fault::Flags));
+        assert_eq!(changed(8, MAX_INSTANT as u64 + 1, int), Err(Fault::Time));
+        assert_eq!(changed(16, 1 << 32 | 8, IdRef::Text("x")), Err(Fault::Range(None)));
+        assert_eq!(changed(tail as usize, 0xff, IdRef::Text("x")), Err(Fault::Utf8(None)));
+        assert_eq!(changed(words, 2, int), Err(Fault::Value(0)));
+        assert_eq!(changed(words + 16, f64::NAN.to_bits(), int), Err(Fault::NotFinite(2)));
+        assert_eq!(changed(words + 24, u64::MAX, int), Err(Fault::Range(Some(3))));
+        assert_eq!(
+            changed(words + 24, (length as u64 - tail + 1) << 32 | tail, int),
+            Err(Fault::Range(Some(3)))
+        );
+        assert_eq!(changed(tail as usize, 0xff, int), Err(Fault::Utf8(Some(3))));
+        assert_eq!(changed(words + 32, i64::MIN as u64, int), Err(Fault::Timestamp(4)));
+        assert_eq!(
+            changed(words + 40, 1 << 32 | (tail + 1), int),
+            Err(Fault::Range(Some(5)))
+        );
+        assert_eq!(changed(words + 56, 7 << 32 | tail, int), Err(Fault::Range(Some(7))));
+        assert_eq!(
+            changed(length - 8, f64::INFINITY.to_bits(), int),
+            Err(Fault::NotFinite(7))
+        );
+    }
+
+    #[test]
+    fn no_bytes_break_the_reader() {
+        let schema = every_kind();
+        let good = encoded(&schema, IdRef::Text("name"), &values());
+        let mut seed = 7_u64;
+        for _ in 0..20_000 {
+            let mut words: Vec<u64> = bytemuck::cast_slice(good.bytes()).to_vec();
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+            let at = (seed >> 33) as usize % bytes.len();
+            bytes[at] ^= (seed >> 20) as u8;
+            if let Ok(record) = Record::read(bytes, &schema) {
+                let _ = record.id();
+                for slot in 0..9 {
+                    let _ = record.get(slot);
+                }
+            }
+        }
+    }
+}
