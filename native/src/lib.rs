@@ -22,8 +22,13 @@ pub mod policy;
 mod python;
 #[cfg(feature = "python")]
 mod python_matcher;
+#[cfg(feature = "python")]
+mod python_record;
+#[cfg(feature = "python")]
+mod python_service;
 pub mod record;
 pub mod runs;
+pub mod service;
 pub mod state;
 pub mod value;
 pub mod window;

@@ -33,6 +33,9 @@ mod _native {
 
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;
+
+    #[pymodule_export]
+    use crate::python_service::PyVirtualClock;
 }
 
 /// What built this module: version, rustc, profile, target.

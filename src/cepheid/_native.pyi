@@ -1,9 +1,9 @@
 """The native core (native/src/python.rs)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypedDict, type_check_only
 
-from cepheid.model.events import Event
+from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Bound as Bound
 from cepheid.model.types import Value as Value
 
@@ -94,3 +94,21 @@ class Matcher:
 
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
+
+#: consumer, id, time, attributes, end of validity (None: never), labels
+Delivered: TypeAlias = tuple[str, EventId, int, dict[str, Value], int | None, list[str]]
+
+class VirtualClock:
+    """A graph on the virtual clock (native/src/service/virtual_clock.rs)."""
+
+    def __new__(cls, spec: str) -> VirtualClock:
+        """For a spec of src/cepheid/service/lowering.py."""
+
+    def push(self, stream: str, id: EventId, time: int, attributes: Mapping[str, Value]) -> bool:
+        """A supplier's event arrives; it is not taken before `run`. False if it was refused."""
+
+    def run(self, now: int) -> list[Delivered]:
+        """The clock says `now`, and everything that can run does: what consumers receive."""
+
+    def stats(self) -> str:
+        """The books, as JSON."""

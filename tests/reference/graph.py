@@ -5,7 +5,7 @@ makes ready runs before the next is taken. An operator is invoked when all its i
 consistency are judged then. What is computed is not the subject: an event's `parts` are the supplier events in it.
 
 Every event has one fate at each of its readers: used, replaced, shed (it broke a relative set), expired (it was stale),
-or it is still held. For the whole event the first of these that some reader says counts.
+or it is still held. A whole event is held while some reader holds it; then the first of FATES that one said counts.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Event:
 
     @property
     def fate(self) -> str:
-        open_readers = self.readers > len(self.fates)
-        found = [*self.fates, *(["held"] if open_readers else [])]
-        return next((fate for fate in FATES if fate in found), "used")
+        if self.readers > len(self.fates):
+            return "held"
+        return next((fate for fate in FATES if fate in self.fates), "used")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,15 @@
+//! The real-time service: graphs of operators, run by levels (paper, section 4; rules G1-G7).
+//!
+//! `spec` reads what src/cepheid/service/lowering.py writes, `topology` turns it into edges. `binding` judges when an
+//! operator may run, and with what; it knows no threads. `virtual_clock` runs a graph with it, one step after another;
+//! `engine` runs the same graph with an EventProcessor a level (`processor`).
+
+pub mod binding;
+pub mod books;
+pub mod instance;
+pub mod operators;
+pub mod report;
+pub mod spec;
+pub mod store;
+pub mod topology;
+pub mod virtual_clock;

@@ -1,0 +1,1 @@
+"""The real-time service: graphs of operators by levels, native threads, bounded latency."""
