@@ -11,6 +11,7 @@ use crate::python::guard;
 use crate::python_record::{self, Builder};
 use crate::record::Record;
 use crate::service::books::Fate;
+use crate::service::operators::Given;
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
 use crate::service::virtual_clock::VirtualClock;
@@ -76,7 +77,7 @@ impl PyVirtualClock {
     #[new]
     fn new(spec: &str) -> PyResult<Self> {
         guard(|| {
-            let clock = VirtualClock::new(Spec::read(spec).map_err(refused)?).map_err(refused)?;
+            let clock = VirtualClock::new(Spec::read(spec).map_err(refused)?, Given::new()).map_err(refused)?;
             Ok(PyVirtualClock(Mutex::new((clock, Builder::default()))))
         })
     }

@@ -29,7 +29,8 @@ class Case:
 
 def spec_of(graph: Graph, cores: int = 2, prioritised: bool = True, capacity: int = 4096) -> str:
     """The graph as the native engines read it."""
-    numbers = {node.name: i for i, node in enumerate((*graph.streams, *graph.operators))}
+    names = [s.name for s in graph.streams] + [o.name for o in graph.operators]
+    numbers = {name: i for i, name in enumerate(names)}
     # A producer's level is the highest of its readers'.
     levels: dict[str, int] = {operator.name: operator.level for operator in graph.operators}
     for stream in graph.streams:

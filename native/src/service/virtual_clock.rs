@@ -11,7 +11,7 @@ use crate::record;
 use crate::service::binding::{Binding, Bound, Found, Rules};
 use crate::service::books::{Books, Fate};
 use crate::service::instance::{Context, Instance};
-use crate::service::operators::build;
+use crate::service::operators::{Given, build};
 use crate::service::report::report;
 use crate::service::spec::{Spec, Stale, StreamSpec};
 use crate::service::store::{Head, STALE, Store, Token};
@@ -78,19 +78,19 @@ pub fn judged_at_push(head: &Head, stale: Stale, now: i64) -> Option<u8> {
 }
 
 /// The operators of a spec, ready to run.
-pub fn instances(spec: &Spec, topology: &Topology) -> Result<Vec<Instance>, Fault> {
+pub fn instances(spec: &Spec, topology: &Topology, mut given: Given) -> Result<Vec<Instance>, Fault> {
     let operators = spec.operators.iter().enumerate();
     operators
         .map(|(place, operator)| {
-            let process = build(operator, spec)?;
+            let process = build(operator, &mut given)?;
             Ok(Instance::new(place, process, topology.inputs[place].sources.len()))
         })
         .collect()
 }
 
 impl VirtualClock {
-    /// For a spec.
-    pub fn new(spec: Spec) -> Result<VirtualClock, Fault> {
+    /// For a spec, with the operators that are the program's own.
+    pub fn new(spec: Spec, given: Given) -> Result<VirtualClock, Fault> {
         let topology = Topology::new(&spec);
         let rings = spec.streams.iter().map(|s| s.ring);
         let rings = rings.chain(spec.operators.iter().map(|o| o.ring));
@@ -102,7 +102,7 @@ impl VirtualClock {
             bindings: positions
                 .map(|place| Binding::new(rules(&spec, &topology, place)))
                 .collect(),
-            instances: instances(&spec, &topology)?,
+            instances: instances(&spec, &topology, given)?,
             input_queue: VecDeque::new(),
             deliveries: Vec::new(),
             now: i64::MIN,

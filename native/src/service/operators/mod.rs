@@ -3,8 +3,16 @@
 //! An operator has state of its own and is run by one thread at a time. What it needs besides (buffers, plans of a transform)
 //! it keeps, so that nothing is allocated once it has met its largest input.
 
+mod aes;
+mod aggregate;
 mod cat;
+mod ekf;
+mod expressions;
+mod fft;
+pub mod foreign;
+mod threshold;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::json::{Fault, Json, Reading, fault};
@@ -113,11 +121,54 @@ pub(crate) fn payload(parameters: &Json) -> Result<Vec<usize>, Fault> {
     parameters.member("payload")?.each(Json::index)
 }
 
-/// The operator that a spec describes.
-pub fn build(operator: &OperatorSpec, _spec: &Spec) -> Result<Box<dyn Process>, Fault> {
+/// Operators that the program gives, by the names of the operators in the spec.
+pub type Given = HashMap<String, Box<dyn Process>>;
+
+/// The operator that a spec describes, unless the program gave it.
+pub fn build(operator: &OperatorSpec, given: &mut Given) -> Result<Box<dyn Process>, Fault> {
+    if let Some(process) = given.remove(&operator.name) {
+        return Ok(process);
+    }
     let parameters = &operator.parameters;
+    let only = || {
+        payload(parameters)?
+            .first()
+            .copied()
+            .map_or_else(|| fault("no payload"), Ok)
+    };
+    let kind = || {
+        operator
+            .schema
+            .kinds
+            .first()
+            .copied()
+            .map_or_else(|| fault("no output"), Ok)
+    };
+    let number = |name: &str| parameters.member(name)?.optional(Json::float);
     Ok(match operator.kind.as_str() {
-        "cat" => Box::new(cat::Cat::new(payload(parameters)?, operator.schema.kinds[0])),
+        "ekf" => {
+            let noise = |name: &str| parameters.member(name)?.float();
+            let (process, measurement) = (noise("process_noise")?, noise("measurement_noise")?);
+            Box::new(ekf::Ekf::new(payload(parameters)?, kind()?, process, measurement))
+        }
+        "fft" => Box::new(fft::Fft::new(only()?)),
+        "cat" => Box::new(cat::Cat::new(payload(parameters)?, kind()?)),
+        "aes" => {
+            let key = parameters.member("key")?.optional(|key| Ok(key.text()?.to_owned()))?;
+            Box::new(aes::Encrypt::new(only()?, key.as_deref())?)
+        }
+        "aggregate" => {
+            let function = parameters.member("function")?.text()?;
+            let last = parameters.member("last")?.index()?;
+            Box::new(aggregate::Aggregate::new(only()?, function, last)?)
+        }
+        "threshold" => {
+            let (above, below, reset) = (number("above")?, number("below")?, number("reset")?);
+            Box::new(threshold::Threshold::new(only()?, above, below, reset))
+        }
+        "filter" => Box::new(expressions::Filter::new(parameters)?),
+        "map" => Box::new(expressions::Map::new(parameters)?),
+        "python" | "native" => return fault(format!("nobody gave the function of operator '{}'", operator.name)),
         other => return fault(format!("operator '{}' is of an unknown kind, '{other}'", operator.name)),
     })
 }
