@@ -6,10 +6,14 @@
 
 pub mod binding;
 pub mod books;
+pub mod histogram;
 pub mod instance;
 pub mod operators;
+pub mod queues;
+pub mod recorder;
 pub mod report;
 pub mod spec;
 pub mod store;
+pub mod sync;
 pub mod topology;
 pub mod virtual_clock;

@@ -1,0 +1,298 @@
+//! The queues of an EventProcessor: InputQ, PendingQ and MovingQ (paper, section 4.1). Each has a bound and never blocks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::service::store::Token;
+use crate::service::topology::Reader;
+
+/// Supplier events that were not taken yet, first come first taken; lock-free, for any suppliers and workers.
+///
+/// A stream either queues its events, or keeps one, which a newer one replaces in its place (rule G5). The rings of the
+/// streams bound how many can wait, so with room for all of them it is never full.
+#[derive(Debug)]
+pub struct InputQ {
+    /// Tokens, and the numbers of streams that keep one event; a token is never below 65,536.
+    order: ArrayQueue<u32>,
+    kept: Box<[AtomicU32]>,
+}
+
+/// What became of an event that was pushed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits.
+    Waits,
+    /// It waits in the place of this one.
+    Replaced(Token),
+    /// There was no room for it.
+    Refused(Token),
+}
+
+impl InputQ {
+    /// With room for so many events of streams with numbers below `streams`.
+    pub fn new(room: usize, streams: usize) -> InputQ {
+        InputQ {
+            order: ArrayQueue::new(room.max(1)),
+            kept: (0..streams).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Puts an event behind the others, or in the place of an older one of its stream.
+    #[inline]
+    pub fn push(&self, token: Token, replaces: bool) -> Pushed {
+        if !replaces {
+            return match self.order.push(token.into_raw()) {
+                Ok(()) => Pushed::Waits,
+                // SAFETY: this is the number that `into_raw` has just given.
+                Err(raw) => Pushed::Refused(unsafe { Token::from_raw(raw) }),
+            };
+        }
+        let stream = token.ring();
+        // Whoever makes it a cell with an event queues the stream, once; whoever finds one there has replaced it.
+        match self.kept[stream].swap(token.into_raw(), Ordering::AcqRel) {
+            // There is room for each stream once.
+            0 => {
+                let _ = self.order.push(stream as u32);
+                Pushed::Waits
+            }
+            // SAFETY: the number was made of a token, and the swap took it out of the cell, so that nobody else can.
+            older => Pushed::Replaced(unsafe { Token::from_raw(older) }),
+        }
+    }
+
+    /// The next event.
+    #[inline]
+    pub fn pop(&self) -> Option<Token> {
+        let found = self.order.pop()?;
+        let raw = match self.kept.get(found as usize) {
+            Some(kept) => kept.swap(0, Ordering::AcqRel),
+            None => found,
+        };
+        // SAFETY: the number was made of a token, and was taken out of the queue or the cell by this call only. A stream is
+        // queued when its cell is filled and its cell is emptied only here, so that it is not 0.
+        (raw != 0).then(|| unsafe { Token::from_raw(raw) })
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+/// Operators of one level that are ready, first come first run; each is in it at most once.
+#[derive(Debug)]
+pub struct PendingQ {
+    operators: VecDeque<u32>,
+}
+
+impl PendingQ {
+    /// For so many operators.
+    pub fn new(operators: usize) -> PendingQ {
+        PendingQ {
+            operators: VecDeque::with_capacity(operators),
+        }
+    }
+
+    /// An operator is ready.
+    #[inline]
+    pub fn push(&mut self, operator: usize) {
+        self.operators.push_back(operator as u32);
+    }
+
+    /// The operator whose turn it is.
+    #[inline]
+    pub fn pop(&mut self) -> Option<usize> {
+        self.operators.pop_front().map(|operator| operator as usize)
+    }
+
+    /// How many are ready.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.operators.len()
+    }
+
+    /// Whether none is.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.operators.is_empty()
+    }
+}
+
+/// Events on their way to operators of lower levels, ordered by the level they go to, then by insertion.
+///
+/// An edge has room for as many events as may wait at its operator; then its oldest is replaced. So one busy edge takes
+/// no room from the others.
+#[derive(Debug)]
+pub struct MovingQ {
+    /// The readers that edges lead to, with their events.
+    edges: Vec<(Reader, VecDeque<Token>, usize)>,
+    /// For each level, the highest first, the edges in the order of insertion.
+    order: Vec<VecDeque<u32>>,
+    waiting: usize,
+}
+
+impl MovingQ {
+    /// For edges to (reader, rank of its level, room), and so many levels.
+    pub fn new(edges: &[(Reader, usize, usize)], levels: usize) -> MovingQ {
+        let mut rooms = vec![0; levels];
+        edges.iter().for_each(|(_, level, room)| rooms[*level] += room);
+        MovingQ {
+            edges: edges
+                .iter()
+                .map(|(reader, level, room)| (*reader, VecDeque::with_capacity(*room + 1), *level))
+                .collect(),
+            order: rooms.into_iter().map(VecDeque::with_capacity).collect(),
+            waiting: 0,
+        }
+    }
+
+    /// An event is to go over an edge; the one that it replaces.
+    #[inline]
+    pub fn push(&mut self, edge: usize, room: usize, token: Token) -> Option<Token> {
+        let (_, events, level) = &mut self.edges[edge];
+        events.push_back(token);
+        if events.len() > room {
+            return events.pop_front();
+        }
+        self.order[*level].push_back(edge as u32);
+        self.waiting += 1;
+        None
+    }
+
+    /// The event whose turn it is, and where it goes.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(Reader, Token)> {
+        let edge = self.order.iter_mut().find_map(VecDeque::pop_front)?;
+        self.waiting -= 1;
+        let (reader, events, _) = &mut self.edges[edge as usize];
+        Some((*reader, events.pop_front()?))
+    }
+
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether none does.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::books::Fate;
+    use crate::service::store::{Head, Store};
+
+    fn event(store: &Store, ring: usize, begin: i64) -> Token {
+        let head = Head {
+            begin,
+            end: 0,
+            pushed: 0,
+            marks: 0,
+        };
+        store.claim(ring).unwrap().publish(head)
+    }
+
+    fn begin(store: &Store, token: Token) -> i64 {
+        let begin = store.read(&token).head.begin;
+        store.release(token, Fate::Used);
+        begin
+    }
+
+    #[test]
+    fn the_input_queue_keeps_order_and_the_newest() {
+        let store = Store::new([(8, 8), (8, 8)]);
+        let queue = InputQ::new(3, 2);
+        assert_eq!(queue.push(event(&store, 0, 1), true), Pushed::Waits);
+        assert_eq!(queue.push(event(&store, 1, 2), false), Pushed::Waits);
+        let Pushed::Replaced(older) = queue.push(event(&store, 0, 3), true) else {
+            panic!("nothing was replaced")
+        };
+        assert_eq!(begin(&store, older), 1);
+        assert_eq!(queue.push(event(&store, 1, 4), false), Pushed::Waits);
+        let Pushed::Refused(refused) = queue.push(event(&store, 1, 5), false) else {
+            panic!("there was room")
+        };
+        assert_eq!(begin(&store, refused), 5);
+        let taken: Vec<i64> = std::iter::from_fn(|| queue.pop())
+            .map(|token| begin(&store, token))
+            .collect();
+        assert_eq!(taken, [3, 2, 4]);
+        assert!(queue.is_empty());
+    }
+
+    /// Suppliers and workers at once on one stream that replaces: every event is taken once or replaced once.
+    #[test]
+    fn a_replaced_event_is_never_taken() {
+        let store = Store::new([(64, 64)]);
+        let queue = InputQ::new(1, 1);
+        let (each, suppliers) = (20_000_i64, 2);
+        let ended = AtomicU32::new(0);
+        let total = (each * suppliers) as u32;
+        std::thread::scope(|scope| {
+            for supplier in 0..suppliers {
+                let (store, queue, ended) = (&store, &queue, &ended);
+                scope.spawn(move || {
+                    for turn in 0..each {
+                        let pushed = queue.push(event(store, 0, supplier * each + turn), true);
+                        if let Pushed::Replaced(older) | Pushed::Refused(older) = pushed {
+                            store.release(older, Fate::Replaced);
+                            ended.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                let (store, queue, ended) = (&store, &queue, &ended);
+                scope.spawn(move || {
+                    while ended.load(Ordering::Relaxed) < total {
+                        match queue.pop() {
+                            Some(token) => {
+                                store.release(token, Fate::Used);
+                                ended.fetch_add(1, Ordering::Relaxed);
+                            }
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        let book = store.book(0);
+        assert_eq!((book.created, book.held()), (u64::from(total), 0));
+        assert_eq!(
+            book.fates[Fate::Used as usize] + book.fates[Fate::Replaced as usize],
+            book.created
+        );
+    }
+
+    #[test]
+    fn the_moving_queue_is_ordered_by_level_then_insertion_and_replaces_by_edge() {
+        let store = Store::new([(8, 8)]);
+        let reader = |operator| Reader { operator, edge: 0 };
+        let edges = [(reader(0), 2, 2), (reader(1), 1, 1), (reader(2), 2, 2)];
+        let mut queue = MovingQ::new(&edges, 3);
+        for (edge, begin) in [(0, 1), (2, 2), (1, 3), (0, 4)] {
+            assert!(queue.push(edge, edges[edge].2, event(&store, 0, begin)).is_none());
+        }
+        let older = queue.push(1, 1, event(&store, 0, 5)).unwrap();
+        assert_eq!(begin(&store, older), 3);
+        assert_eq!(queue.len(), 4);
+        let moved: Vec<(usize, i64)> = std::iter::from_fn(|| queue.pop())
+            .map(|(reader, token)| (reader.operator, begin(&store, token)))
+            .collect();
+        assert_eq!(moved, [(1, 5), (0, 1), (2, 2), (0, 4)]);
+        assert!(queue.is_empty());
+    }
+}
