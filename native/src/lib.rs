@@ -23,6 +23,8 @@ mod python;
 #[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
+mod python_operator;
+#[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]
 mod python_service;

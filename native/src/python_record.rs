@@ -1,5 +1,6 @@
 //! Records for Python: attributes in as objects, records out as dictionaries.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
@@ -51,7 +52,7 @@ impl Builder {
         for (slot, name) in names.iter().enumerate() {
             let Ok(value) = attributes.get_item(name) else { continue };
             found += 1;
-            self.set(schema, slot, &value)
+            set(&mut self.encoder, &mut self.floats, schema, slot, &value)
                 .map_err(|fault| fault.map_or_else(|e| e, fail))?;
         }
         if found < attributes.len()? {
@@ -64,41 +65,55 @@ impl Builder {
         }
         Ok(self.encoder.finish())
     }
+}
 
-    fn set(&mut self, schema: &Schema, slot: usize, value: &Bound<'_, PyAny>) -> Result<(), Result<Fault, PyErr>> {
-        let kind = schema.kinds[slot];
-        let done = if value.is_none() {
-            Ok(())
-        } else if let Ok(flag) = value.cast::<PyBool>() {
-            self.encoder.set(schema, slot, &Val::Bool(flag.is_true()))
-        } else if value.is_instance_of::<PyInt>() {
-            let number = value.extract().map_err(Err)?;
-            self.encoder.set(schema, slot, &Val::Int(number))
-        } else if value.is_instance_of::<PyFloat>() {
-            let number = value.extract().map_err(Err)?;
-            self.encoder.set(schema, slot, &Val::Float(number))
-        } else if let Ok(text) = value.cast::<PyString>() {
-            let text = text.to_cow().map_err(Err)?;
-            self.encoder.set(schema, slot, &Val::Str(text))
-        } else if let Ok(bytes) = value.cast::<PyBytes>() {
-            self.encoder.set(schema, slot, &Val::Bytes(bytes.as_bytes()))
-        } else if kind == Kind::FloatArray {
-            self.floats.clear();
-            for item in value.try_iter().map_err(Err)? {
-                let number = item.and_then(|item| item.extract()).map_err(Err)?;
-                self.floats.push(number);
-            }
-            self.encoder.set(schema, slot, &Val::Floats(&self.floats))
-        } else if kind == Kind::Uint8Array && (value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>()) {
-            let bytes: Vec<u8> = value.extract().map_err(Err)?;
-            self.encoder.set(schema, slot, &Val::Bytes(&bytes))
-        } else {
-            return Err(Err(PyTypeError::new_err(format!(
-                "{value} is no value of an attribute"
-            ))));
-        };
-        done.map_err(Ok)
-    }
+/// Gives an attribute of the record that is being built its value; the error is a fault of the record or of the object.
+pub fn set(
+    encoder: &mut Encoder,
+    floats: &mut Vec<f64>,
+    schema: &Schema,
+    slot: usize,
+    value: &Bound<'_, PyAny>,
+) -> Result<(), Result<Fault, PyErr>> {
+    let kind = schema.kinds[slot];
+    let done = if value.is_none() {
+        Ok(())
+    } else if let Ok(flag) = value.cast::<PyBool>() {
+        encoder.set(schema, slot, &Val::Bool(flag.is_true()))
+    } else if value.is_instance_of::<PyInt>() {
+        let number = value.extract().map_err(Err)?;
+        encoder.set(schema, slot, &Val::Int(number))
+    } else if value.is_instance_of::<PyFloat>() {
+        let number = value.extract().map_err(Err)?;
+        encoder.set(schema, slot, &Val::Float(number))
+    } else if let Ok(text) = value.cast::<PyString>() {
+        let text = text.to_cow().map_err(Err)?;
+        encoder.set(schema, slot, &Val::Str(text))
+    } else if let Ok(bytes) = value.cast::<PyBytes>() {
+        encoder.set(schema, slot, &Val::Bytes(bytes.as_bytes()))
+    } else if let (Kind::Bytes | Kind::Uint8Array, Ok(buffer)) = (kind, PyBuffer::<u8>::get(value)) {
+        let bytes = buffer.to_vec(value.py()).map_err(Err)?;
+        encoder.set(schema, slot, &Val::Bytes(&bytes))
+    } else if let (Kind::FloatArray, Ok(buffer)) = (kind, PyBuffer::<f64>::get(value)) {
+        floats.resize(buffer.item_count(), 0.0);
+        buffer.copy_to_slice(value.py(), floats).map_err(Err)?;
+        encoder.set(schema, slot, &Val::Floats(floats))
+    } else if kind == Kind::FloatArray {
+        floats.clear();
+        for item in value.try_iter().map_err(Err)? {
+            let number = item.and_then(|item| item.extract()).map_err(Err)?;
+            floats.push(number);
+        }
+        encoder.set(schema, slot, &Val::Floats(floats))
+    } else if kind == Kind::Uint8Array && (value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>()) {
+        let bytes: Vec<u8> = value.extract().map_err(Err)?;
+        encoder.set(schema, slot, &Val::Bytes(&bytes))
+    } else {
+        return Err(Err(PyTypeError::new_err(format!(
+            "{value} is no value of an attribute"
+        ))));
+    };
+    done.map_err(Ok)
 }
 
 /// A record's id.

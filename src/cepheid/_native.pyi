@@ -1,7 +1,7 @@
 """The native core (native/src/python.rs)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypedDict, type_check_only
+from typing import Literal, TypeAlias, TypedDict, type_check_only
 
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Bound as Bound
@@ -101,8 +101,13 @@ Delivered: TypeAlias = tuple[str, EventId, int, dict[str, Value], int | None, li
 class VirtualClock:
     """A graph on the virtual clock (native/src/service/virtual_clock.rs)."""
 
-    def __new__(cls, spec: str) -> VirtualClock:
-        """For a spec of src/cepheid/service/lowering.py."""
+    def __new__(
+        cls,
+        spec: str,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        addresses: Mapping[str, int] | None = None,
+    ) -> VirtualClock:
+        """For a spec of src/cepheid/service/lowering.py, with the operators that are the program's own."""
 
     def push(self, stream: str, id: EventId, time: int, attributes: Mapping[str, Value]) -> bool:
         """A supplier's event arrives; it is not taken before `run`. False if it was refused."""
@@ -112,3 +117,37 @@ class VirtualClock:
 
     def stats(self) -> str:
         """The books, as JSON."""
+
+class Engine:
+    """A graph run by native threads, an EventProcessor a level (native/src/service/engine.rs)."""
+
+    def __new__(
+        cls,
+        spec: str,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        addresses: Mapping[str, int] | None = None,
+    ) -> Engine:
+        """Starts the threads of a spec, with the operators that are the program's own: in Python, or C by address."""
+
+    def push(
+        self, stream: str, id: EventId, time: int, attributes: Mapping[str, object]
+    ) -> Literal["accepted", "duplicate", "unread", "full"]:
+        """A supplier's event; what became of it."""
+
+    def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:
+        """A consumer's next event, waited for at most so many seconds (None: until the engine stops)."""
+
+    def stats(self) -> str:
+        """The books and latencies, as JSON."""
+
+    def trace(self) -> str:
+        """The flight recorder's last moments, as JSON that Perfetto and Chrome read."""
+
+    def notices(self) -> list[str]:
+        """What the engine has to say of the machine."""
+
+    def settle(self, timeout: float) -> bool:
+        """Waits until nothing is left to do; False if that was not within so many seconds."""
+
+    def stop(self, timeout: float) -> bool:
+        """Ends the threads; False if one did not end within so many seconds."""

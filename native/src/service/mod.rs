@@ -6,12 +6,16 @@
 
 pub mod binding;
 pub mod books;
+pub mod consumer;
+pub mod engine;
 pub mod histogram;
 pub mod instance;
 pub mod operators;
+pub mod processor;
 pub mod queues;
 pub mod recorder;
 pub mod report;
+pub mod scheduling;
 pub mod spec;
 pub mod store;
 pub mod sync;

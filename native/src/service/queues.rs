@@ -1,21 +1,114 @@
 //! The queues of an EventProcessor: InputQ, PendingQ and MovingQ (paper, section 4.1). Each has a bound and never blocks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use crossbeam_queue::ArrayQueue;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::service::store::Token;
 use crate::service::topology::Reader;
 
-/// Supplier events that were not taken yet, first come first taken; lock-free, for any suppliers and workers.
+/// Keeps what different threads write often on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Apart<T>(T);
+
+/// A bounded queue of numbers, for any threads, in which nobody ever waits for another.
+///
+/// Each place has a turn: place p takes its first push at turn p and is ready to be popped at p + 1. A push that was
+/// interrupted midway hides what was pushed behind it, until it is complete; whoever pops meanwhile finds the queue empty
+/// instead of waiting, as it may be what keeps the other from going on.
+#[derive(Debug)]
+struct Numbers {
+    places: Box<[(AtomicUsize, AtomicU32)]>,
+    mask: usize,
+    tail: Apart<AtomicUsize>,
+    head: Apart<AtomicUsize>,
+}
+
+impl Numbers {
+    fn new(room: usize) -> Numbers {
+        let room = room.next_power_of_two();
+        Numbers {
+            places: (0..room)
+                .map(|turn| (AtomicUsize::new(turn), AtomicU32::new(0)))
+                .collect(),
+            mask: room - 1,
+            tail: Apart::default(),
+            head: Apart::default(),
+        }
+    }
+
+    /// False if it is full.
+    #[inline]
+    fn push(&self, number: u32) -> bool {
+        let mut tail = self.tail.0.load(Ordering::Relaxed);
+        loop {
+            let (turn, place) = &self.places[tail & self.mask];
+            let ahead = turn.load(Ordering::Acquire).wrapping_sub(tail) as isize;
+            if ahead < 0 {
+                return false;
+            }
+            let next = tail.wrapping_add(1);
+            let taken = ahead == 0
+                && self
+                    .tail
+                    .0
+                    .compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                place.store(number, Ordering::Relaxed);
+                turn.store(next, Ordering::Release);
+                return true;
+            }
+            tail = self.tail.0.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        loop {
+            let (turn, place) = &self.places[head & self.mask];
+            let next = head.wrapping_add(1);
+            let ahead = turn.load(Ordering::Acquire).wrapping_sub(next) as isize;
+            if ahead < 0 {
+                return None;
+            }
+            let taken = ahead == 0
+                && self
+                    .head
+                    .0
+                    .compare_exchange_weak(head, next, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                let number = place.load(Ordering::Relaxed);
+                turn.store(head.wrapping_add(self.mask + 1), Ordering::Release);
+                return Some(number);
+            }
+            head = self.head.0.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        let head = self.head.0.load(Ordering::SeqCst);
+        let turn = self.places[head & self.mask].0.load(Ordering::SeqCst);
+        (turn.wrapping_sub(head.wrapping_add(1)) as isize) < 0
+    }
+
+    fn len(&self) -> usize {
+        let head = self.head.0.load(Ordering::Relaxed);
+        self.tail.0.load(Ordering::Relaxed).saturating_sub(head)
+    }
+}
+
+/// Supplier events that were not taken yet, first come first taken; for any suppliers and workers, who never wait.
 ///
 /// A stream either queues its events, or keeps one, which a newer one replaces in its place (rule G5). The rings of the
 /// streams bound how many can wait, so with room for all of them it is never full.
 #[derive(Debug)]
 pub struct InputQ {
     /// Tokens, and the numbers of streams that keep one event; a token is never below 65,536.
-    order: ArrayQueue<u32>,
+    order: Numbers,
     kept: Box<[AtomicU32]>,
 }
 
@@ -34,7 +127,7 @@ impl InputQ {
     /// With room for so many events of streams with numbers below `streams`.
     pub fn new(room: usize, streams: usize) -> InputQ {
         InputQ {
-            order: ArrayQueue::new(room.max(1)),
+            order: Numbers::new(room.max(1)),
             kept: (0..streams).map(|_| AtomicU32::new(0)).collect(),
         }
     }
@@ -43,18 +136,19 @@ impl InputQ {
     #[inline]
     pub fn push(&self, token: Token, replaces: bool) -> Pushed {
         if !replaces {
-            return match self.order.push(token.into_raw()) {
-                Ok(()) => Pushed::Waits,
-                // SAFETY: this is the number that `into_raw` has just given.
-                Err(raw) => Pushed::Refused(unsafe { Token::from_raw(raw) }),
-            };
+            let raw = token.into_raw();
+            if self.order.push(raw) {
+                return Pushed::Waits;
+            }
+            // SAFETY: this is the number that `into_raw` has just given, and the queue did not take.
+            return Pushed::Refused(unsafe { Token::from_raw(raw) });
         }
         let stream = token.ring();
         // Whoever makes it a cell with an event queues the stream, once; whoever finds one there has replaced it.
         match self.kept[stream].swap(token.into_raw(), Ordering::AcqRel) {
             // There is room for each stream once.
             0 => {
-                let _ = self.order.push(stream as u32);
+                self.order.push(stream as u32);
                 Pushed::Waits
             }
             // SAFETY: the number was made of a token, and the swap took it out of the cell, so that nobody else can.
@@ -214,22 +308,24 @@ mod tests {
     #[test]
     fn the_input_queue_keeps_order_and_the_newest() {
         let store = Store::new([(8, 8), (8, 8)]);
-        let queue = InputQ::new(3, 2);
+        let queue = InputQ::new(4, 2);
         assert_eq!(queue.push(event(&store, 0, 1), true), Pushed::Waits);
         assert_eq!(queue.push(event(&store, 1, 2), false), Pushed::Waits);
         let Pushed::Replaced(older) = queue.push(event(&store, 0, 3), true) else {
             panic!("nothing was replaced")
         };
         assert_eq!(begin(&store, older), 1);
-        assert_eq!(queue.push(event(&store, 1, 4), false), Pushed::Waits);
-        let Pushed::Refused(refused) = queue.push(event(&store, 1, 5), false) else {
+        for begin in [4, 5] {
+            assert_eq!(queue.push(event(&store, 1, begin), false), Pushed::Waits);
+        }
+        let Pushed::Refused(refused) = queue.push(event(&store, 1, 6), false) else {
             panic!("there was room")
         };
-        assert_eq!(begin(&store, refused), 5);
+        assert_eq!(begin(&store, refused), 6);
         let taken: Vec<i64> = std::iter::from_fn(|| queue.pop())
             .map(|token| begin(&store, token))
             .collect();
-        assert_eq!(taken, [3, 2, 4]);
+        assert_eq!(taken, [3, 2, 4, 5]);
         assert!(queue.is_empty());
     }
 
@@ -275,6 +371,53 @@ mod tests {
             book.fates[Fate::Used as usize] + book.fates[Fate::Replaced as usize],
             book.created
         );
+    }
+
+    #[test]
+    fn every_number_is_popped_once_and_those_of_a_thread_in_order() {
+        let queue = Numbers::new(8);
+        let each = 30_000_u32;
+        let popped = AtomicU32::new(0);
+        let found: Vec<Vec<u32>> = std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let queue = &queue;
+                scope.spawn(move || {
+                    for turn in 0..each {
+                        while !queue.push(thread * each + turn) {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut found = Vec::new();
+                        while popped.load(Ordering::Relaxed) < 2 * each {
+                            match queue.pop() {
+                                Some(number) => {
+                                    popped.fetch_add(1, Ordering::Relaxed);
+                                    found.push(number);
+                                }
+                                None => std::thread::yield_now(),
+                            }
+                        }
+                        found
+                    })
+                })
+                .collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+        });
+        for numbers in &found {
+            for thread in 0..2 {
+                let own: Vec<&u32> = numbers.iter().filter(|number| **number / each == thread).collect();
+                assert!(own.is_sorted());
+            }
+        }
+        let mut all: Vec<u32> = found.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..2 * each).collect::<Vec<_>>());
+        assert!(queue.is_empty());
     }
 
     #[test]

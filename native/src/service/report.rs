@@ -4,6 +4,9 @@ use serde_json::{Map, json};
 
 use crate::json::Json;
 use crate::service::books::{Books, EdgeBook, FATES};
+use crate::service::engine::Shared;
+use crate::service::histogram::Histogram;
+use crate::service::recorder::{Names, trace};
 use crate::service::spec::Spec;
 use crate::service::store::Store;
 use crate::service::topology::Topology;
@@ -83,4 +86,75 @@ pub fn report(spec: &Spec, topology: &Topology, store: &Store, books: &Books) ->
     report.insert("operators".into(), operators.into());
     report.insert("consumers".into(), consumers.into());
     report
+}
+
+fn summary(histogram: &Histogram) -> Json {
+    let found = histogram.summary();
+    json!({
+        "count": found.count,
+        "mean_ns": found.mean,
+        "p50_ns": found.p50,
+        "p90_ns": found.p90,
+        "p99_ns": found.p99,
+        "p999_ns": found.p999,
+        "max_ns": found.max,
+    })
+}
+
+fn add(section: &mut Map<String, Json>, name: &str, values: impl IntoIterator<Item = (&'static str, Json)>) {
+    if let Some(Json::Object(found)) = section.get_mut(name) {
+        found.extend(values.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    }
+}
+
+/// The books of an engine, with its latencies and what its threads are.
+pub fn engine_report(shared: &Shared) -> Json {
+    let spec = &shared.spec;
+    let mut found = report(spec, &shared.topology, &shared.store, &shared.books);
+    if let Some(Json::Object(operators)) = found.get_mut("operators") {
+        for (place, operator) in spec.operators.iter().enumerate() {
+            let trouble = shared.troubles[place].lock().clone();
+            let values = [
+                ("run", summary(&shared.run_times[place])),
+                ("trouble", trouble.map_or(Json::Null, Json::from)),
+                ("stuck", shared.stuck[place].get().into()),
+            ];
+            add(operators, &operator.name, values);
+        }
+    }
+    if let Some(Json::Object(consumers)) = found.get_mut("consumers") {
+        for (place, consumer) in spec.consumers.iter().enumerate() {
+            let waiting = shared.consumers[place].len();
+            let values = [
+                ("latency", summary(&shared.latency[place])),
+                ("waiting", waiting.into()),
+            ];
+            add(consumers, &consumer.name, values);
+        }
+    }
+    let mut levels = Map::new();
+    for (place, level) in shared.levels.iter().enumerate() {
+        let shown = json!({
+            "workers": format!("{:?}", level.policy.worker),
+            "movers": format!("{:?}", level.policy.mover),
+            "latency": summary(&shared.level_latency[level.rank]),
+            "pauses": shared.pauses[place].get(),
+            "input": level.input.len(),
+            "moving": level.moving.lock().len(),
+            "pending": level.state.lock().pending.len(),
+        });
+        levels.insert(spec.levels[level.rank].clone(), shown);
+    }
+    found.insert("levels".into(), levels.into());
+    found.insert("notices".into(), shared.notices.clone().into());
+    found.into()
+}
+
+/// The flight recorder's last moments, as Perfetto and Chrome read them.
+pub fn engine_trace(shared: &Shared) -> String {
+    let names = Names {
+        operators: shared.spec.operators.iter().map(|o| o.name.as_str()).collect(),
+        streams: shared.spec.streams.iter().map(|s| s.name.as_str()).collect(),
+    };
+    trace(shared.tracks.iter(), &names)
 }

@@ -13,6 +13,7 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
 use crate::record::Encoder;
@@ -20,6 +21,8 @@ use crate::service::books::{Counter, FATES, Fate};
 
 /// No ring has more slots: a token has 16 bits for one.
 pub const MAX_SLOTS: usize = u16::MAX as usize;
+
+const CHUNK: usize = 16;
 
 /// The label of an event that was stale.
 pub const STALE: u8 = 1;
@@ -145,7 +148,9 @@ impl Token {
 /// The events of one type.
 #[derive(Debug)]
 struct Ring {
-    slots: Box<[Slot]>,
+    /// Slots are made, CHUNK at a time, when the ring first grows to them.
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    bound: u32,
     /// How many of them are in use so far.
     active: AtomicU32,
     next: AtomicU32,
@@ -206,7 +211,8 @@ impl Store {
         let ring = |(first, most): (usize, usize)| {
             let most = most.clamp(1, MAX_SLOTS);
             Ring {
-                slots: (0..most).map(|_| Slot::new()).collect(),
+                chunks: (0..most.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+                bound: most as u32,
                 active: AtomicU32::new(first.clamp(1, most) as u32),
                 next: AtomicU32::new(0),
                 created: Counter::default(),
@@ -220,7 +226,7 @@ impl Store {
     }
 
     fn slot(&self, token: &Token) -> &Slot {
-        &self.rings[token.ring()].slots[token.slot()]
+        self.rings[token.ring()].slot(token.slot())
     }
 
     /// The ring's next free slot; None, and counted, if all are held and there can be no more.
@@ -287,24 +293,30 @@ impl Store {
             fates: [0, 1, 2, 3].map(|fate: usize| ring.fates[fate].get()),
             refused: ring.refused.get(),
             slots: ring.active.load(Ordering::Relaxed) as usize,
-            bound: ring.slots.len(),
+            bound: ring.bound as usize,
         }
     }
 }
 
 impl Ring {
+    #[inline]
+    fn slot(&self, number: usize) -> &Slot {
+        let chunk = self.chunks[number / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Slot::new()).collect());
+        &chunk[number % CHUNK]
+    }
+
     fn claim(&self) -> Option<usize> {
         loop {
             let active = self.active.load(Ordering::Relaxed);
             let first = self.next.fetch_add(1, Ordering::Relaxed);
-            let free = (0..active).find(|step| self.slots[(first.wrapping_add(*step) % active) as usize].claim());
+            let free = (0..active).find(|step| self.slot((first.wrapping_add(*step) % active) as usize).claim());
             if let Some(step) = free {
                 if step > 0 {
                     self.next.store(first.wrapping_add(step + 1), Ordering::Relaxed);
                 }
                 return Some((first.wrapping_add(step) % active) as usize);
             }
-            if active as usize == self.slots.len() {
+            if active == self.bound {
                 return None;
             }
             // Who loses this race finds a larger ring.

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 thread_local! {
@@ -130,7 +130,7 @@ impl<T> Drop for PiGuard<'_, T> {
 /// Where threads wait for work, and are woken one at a time.
 ///
 /// A waiter first says that it will wait (`enlist`), then looks for work once more, then waits; who brings work looks for
-/// waiters after it brought it. One of the two sees the other, as all four steps are sequentially consistent.
+/// waiters after it brought it. There is a full fence between the two steps of each, so that one of them sees the other.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     idle: AtomicU32,
@@ -141,7 +141,9 @@ impl Sleepers {
     /// Says that the caller is about to wait; what it saw is for `sleep`. Look for work once more after this.
     pub fn enlist(&self) -> u32 {
         self.idle.fetch_add(1, Ordering::SeqCst);
-        self.signal.load(Ordering::SeqCst)
+        let seen = self.signal.load(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        seen
     }
 
     /// There was work after all.
@@ -169,6 +171,8 @@ impl Sleepers {
     /// Wakes one, if someone waits. Work must be there before.
     #[inline]
     pub fn wake(&self) {
+        // The work may have been brought by a plain store, which must not come after the look for waiters.
+        fence(Ordering::SeqCst);
         if self.has_idle() {
             self.signal.fetch_add(1, Ordering::SeqCst);
             futex(&self.signal, libc::FUTEX_WAKE, 1, std::ptr::null());

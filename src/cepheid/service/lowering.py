@@ -22,7 +22,7 @@ from cepheid.plan.operators import KINDS, Schema, payload
 from cepheid.plan.planner import Plan
 
 #: How many events of a stream can wait to be taken; then the engine refuses more, unless newer ones replace them.
-WAITING: Final = 1024
+WAITING: Final = 256
 #: How many times an operator can be ready before it runs, at most; then the oldest set is replaced.
 DEPTH: Final = 64
 #: How many events can wait for a consumer; then the oldest is lost, and counted.
