@@ -7,6 +7,7 @@ says which supplier events are in it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -80,18 +81,25 @@ def spec_of(graph: Graph, cores: int = 2, prioritised: bool = True, capacity: in
 
 
 @st.composite
-def graphs(draw: st.DrawFn, replace: bool = True, fire_any: bool = True) -> Graph:
-    """Up to four streams and six operators on three levels, with whatever shares whatever."""
+def graphs(draw: st.DrawFn, ordered_only: bool = False) -> Graph:
+    """Up to four streams and six operators on three levels, with whatever shares whatever.
+
+    `ordered_only`: a supplier event reaches each operator on one way only and nothing fires or waits by itself, so that
+    the order in which operators run is no matter.
+    """
     stale: st.SearchStrategy[Stale] = st.sampled_from(STALE)
     streams = tuple(
-        Stream(f"s{i}", draw(st.none() | st.integers(1, 12)), replace and draw(st.booleans()))
+        Stream(f"s{i}", draw(st.none() | st.integers(1, 12)), not ordered_only and draw(st.booleans()))
         for i in range(draw(st.integers(1, 4)))
     )
     names = [stream.name for stream in streams]
     levels = dict.fromkeys(names, 0)
+    suppliers = {name: {name} for name in names}
     operators: list[Operator] = []
     for i in range(draw(st.integers(1, 6))):
         inputs = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)))
+        if ordered_only:
+            inputs = _apart(inputs, suppliers)
         sources = list(dict.fromkeys(inputs))
         relative = []
         if len(sources) > 1:
@@ -100,17 +108,27 @@ def graphs(draw: st.DrawFn, replace: bool = True, fire_any: bool = True) -> Grap
                 chosen = st.lists(st.sampled_from(sources), min_size=2, unique=True)
                 relative.append((tuple(draw(chosen)), within))
         level = draw(st.integers(max(levels[name] for name in sources), 2))
-        fire = draw(st.sampled_from(FIRE)) if fire_any else "all"
+        fire = "all" if ordered_only else draw(st.sampled_from(FIRE))
         depth = draw(st.integers(1, 3))
         operators.append(Operator(f"o{i}", inputs, level, tuple(relative), fire, draw(stale), depth))
         names.append(f"o{i}")
         levels[f"o{i}"] = level
+        suppliers[f"o{i}"] = set[str]().union(*(suppliers[name] for name in sources))
     # The plan's order need not be that of the data.
     ordered = tuple(draw(st.permutations(operators)))
     consumers = tuple(
         Consumer(f"c{i}", draw(st.sampled_from(names)), draw(stale)) for i in range(draw(st.integers(1, 4)))
     )
     return Graph(streams, ordered, consumers)
+
+
+def _apart(inputs: tuple[str, ...], suppliers: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """Those of the inputs that have no supplier in common with one before them, unless they are the same."""
+    kept: list[str] = []
+    for name in inputs:
+        if name in kept or all(suppliers[name].isdisjoint(suppliers[other]) for other in kept):
+            kept.append(name)
+    return tuple(kept)
 
 
 @st.composite
