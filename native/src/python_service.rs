@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::{Accepted, Engine};
 use crate::service::operators::{Given, Process, foreign};
+use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
@@ -285,4 +286,18 @@ impl Drop for PyEngine {
     fn drop(&mut self) {
         Python::attach(|py| py.detach(|| self.engine.stop(Duration::from_secs(1))));
     }
+}
+
+/// A queue's name and four costs.
+type Costs = (&'static str, f64, f64, f64, f64);
+
+/// Nanoseconds of the queues' operations: name, enqueue and dequeue uncontended, then with two threads at each end.
+#[pyfunction]
+pub fn queue_costs(py: Python<'_>, operations: usize) -> PyResult<Vec<Costs>> {
+    guard(|| {
+        let found = py.detach(|| measure(operations));
+        let row =
+            |(name, one, two): (&'static str, Cost, Cost)| (name, one.enqueue, one.dequeue, two.enqueue, two.dequeue);
+        Ok(found.into_iter().map(row).collect())
+    })
 }

@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod instance;
 pub mod operators;
 pub mod processor;
+pub mod queue_costs;
 pub mod queues;
 pub mod recorder;
 pub mod report;
