@@ -4,6 +4,7 @@
 //! operator may run, and with what; it knows no threads. `virtual_clock` runs a graph with it, one step after another;
 //! `engine` runs the same graph with an EventProcessor a level (`processor`).
 
+mod atomics;
 pub mod binding;
 pub mod books;
 pub mod consumer;
