@@ -20,6 +20,7 @@ use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
+use crate::service::supplier::{Group, supply};
 use crate::service::virtual_clock::VirtualClock;
 
 /// consumer, id, time, attributes, end of validity, labels
@@ -249,6 +250,36 @@ impl PyEngine {
         })
     }
 
+    /// Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds, from a thread above
+    /// all workers: events accepted and refused, and the most that a push was late, in nanoseconds.
+    fn supply(
+        &self,
+        py: Python<'_>,
+        groups: Vec<(Vec<String>, u64, u64, usize)>,
+        time: f64,
+    ) -> PyResult<(u64, u64, u64)> {
+        guard(|| {
+            let time = seconds(time)?;
+            let spec = &self.engine.shared().spec;
+            let mut found = Vec::new();
+            for (streams, period, jitter, bytes) in groups {
+                let streams = streams
+                    .iter()
+                    .map(|name| stream_named(spec, name))
+                    .collect::<PyResult<_>>()?;
+                let (period, jitter) = (period.max(1) * 1_000, jitter * 1_000);
+                found.push(Group {
+                    streams,
+                    period,
+                    jitter: jitter.min(period / 2),
+                    bytes,
+                });
+            }
+            let supplied = py.detach(|| supply(&self.engine, &found, time))?;
+            Ok((supplied.accepted, supplied.refused, supplied.latest))
+        })
+    }
+
     /// The books and latencies, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         guard(|| Ok(py.detach(|| engine_report(self.engine.shared()).to_string())))
@@ -257,6 +288,11 @@ impl PyEngine {
     /// The flight recorder's last moments, as JSON that Perfetto and Chrome read.
     fn trace(&self, py: Python<'_>) -> PyResult<String> {
         guard(|| Ok(py.detach(|| engine_trace(self.engine.shared()))))
+    }
+
+    /// Begins the latencies and run times anew, as after a warm-up.
+    fn reset_latencies(&self) {
+        self.engine.reset_latencies();
     }
 
     /// What the engine has to say of the machine.

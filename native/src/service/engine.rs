@@ -396,11 +396,26 @@ impl Engine {
     /// The next event of a consumer and its labels, waiting for it at most so long; None as well when the engine stops.
     /// The token is the caller's to release.
     pub fn read(&self, consumer: usize, timeout: Option<Duration>) -> Option<(Token, u8)> {
-        let found = self.shared.consumers[consumer].wait(timeout, || self.shared.is_stopping());
+        let queue = &self.shared.consumers[consumer];
+        let found = match timeout {
+            Some(Duration::ZERO) => queue.pop(),
+            _ => queue.wait(timeout, || self.shared.is_stopping()),
+        };
         if found.is_some() {
             self.shared.books.consumers[consumer].read.add(1);
         }
         found
+    }
+
+    /// Begins the latencies and run times anew, as after a warm-up. The books go on.
+    pub fn reset_latencies(&self) {
+        let shared = &*self.shared;
+        let all = shared
+            .run_times
+            .iter()
+            .chain(&shared.latency)
+            .chain(&shared.level_latency);
+        all.for_each(Histogram::reset);
     }
 
     /// Waits until nothing is left to do; false if that was not within the time. For tests and orderly ends.

@@ -69,6 +69,16 @@ impl Histogram {
         self.max.fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
+    /// Forgets everything. What is recorded meanwhile may be lost.
+    pub fn reset(&self) {
+        self.buckets
+            .iter()
+            .for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+        for total in [&self.count, &self.sum, &self.max] {
+            total.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// The shortest duration that so many of 1,000 do not exceed.
     fn quantile(&self, count: u64, per_mille: u64) -> u64 {
         let wanted = (count * per_mille).div_ceil(1_000).max(1);
@@ -140,5 +150,9 @@ mod tests {
             );
         }
         assert_eq!(found.mean, 500_050);
+        histogram.reset();
+        assert_eq!(histogram.summary().count, 0);
+        histogram.record(7);
+        assert_eq!(histogram.summary().p99, 7);
     }
 }

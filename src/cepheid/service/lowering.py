@@ -25,8 +25,10 @@ from cepheid.plan.planner import Plan
 WAITING: Final = 256
 #: How many times an operator can be ready before it runs, at most; then the oldest set is replaced.
 DEPTH: Final = 64
-#: How many events can wait for a consumer; then the oldest is lost, and counted.
+#: How many events can wait for a consumer; then the oldest is lost, and counted. With a known period those of a second,
+#: but at least LEAST_CAPACITY: events are large where they are rare.
 CAPACITY: Final = 1024
+LEAST_CAPACITY: Final = 16
 
 
 class NotYet(ValueError):
@@ -118,5 +120,9 @@ def _consumers(plan: Plan, numbers: Mapping[str, int]) -> Iterator[dict[str, Any
             "input": numbers[consumer.input],
             "level": plan.graph.level_of(consumer.level),
             "stale": consumer.stale,
-            "capacity": CAPACITY,
+            "capacity": _capacity(plan.temporal[consumer.input].period),
         }
+
+
+def _capacity(period: int | None) -> int:
+    return CAPACITY if period is None else min(CAPACITY, max(LEAST_CAPACITY, 1_000_000 // period))
