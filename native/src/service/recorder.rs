@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use crate::json::Json;
 
 /// Moments that are kept, a thread.
-pub const MOMENTS: usize = 4_096;
+pub const MOMENTS: usize = 2_048;
 
 /// What a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! FFT: the magnitude of each of an array's n frequencies, as `abs(fft(x))` of numpy.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustfft::num_complex::Complex;
 use rustfft::{Fft as Transform, FftPlanner};
@@ -8,10 +8,17 @@ use rustfft::{Fft as Transform, FftPlanner};
 use crate::service::operators::{Inputs, Output, Process, Trouble};
 use crate::value::Val;
 
+/// Transforms are planned once a length and shared by all operators, as they don't change; their memory is not small.
+static PLANNER: LazyLock<Mutex<FftPlanner<f64>>> = LazyLock::new(|| Mutex::new(FftPlanner::new()));
+
+fn planned(length: usize) -> Arc<dyn Transform<f64>> {
+    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
+    planner.plan_fft_forward(length)
+}
+
 /// Transforms.
 pub struct Fft {
     payload: usize,
-    planner: FftPlanner<f64>,
     /// The transform of the length that came last.
     transform: Option<Arc<dyn Transform<f64>>>,
     samples: Vec<Complex<f64>>,
@@ -24,7 +31,6 @@ impl Fft {
     pub fn new(payload: usize) -> Fft {
         Fft {
             payload,
-            planner: FftPlanner::new(),
             transform: None,
             samples: Vec::new(),
             scratch: Vec::new(),
@@ -39,7 +45,7 @@ impl Fft {
             return;
         }
         let known = self.transform.take().filter(|transform| transform.len() == length);
-        let transform = known.unwrap_or_else(|| self.planner.plan_fft_forward(length));
+        let transform = known.unwrap_or_else(|| planned(length));
         let needed = transform.get_inplace_scratch_len();
         if self.scratch.len() < needed {
             self.scratch.resize(needed, Complex::default());
