@@ -33,13 +33,20 @@ mod python_log;
 #[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
+mod python_operator;
+#[cfg(feature = "python")]
+mod python_record;
+#[cfg(feature = "python")]
 mod python_rows;
+#[cfg(feature = "python")]
+mod python_service;
 #[cfg(feature = "python")]
 mod python_shown;
 #[cfg(feature = "python")]
 mod python_standing;
 pub mod record;
 pub mod runs;
+pub mod service;
 pub mod sorted;
 pub mod standing;
 pub mod state;

@@ -39,6 +39,9 @@ mod _native {
     use crate::python_matcher::PyMatcher;
     #[pymodule_export]
     use crate::python_standing::PyStanding;
+
+    #[pymodule_export]
+    use crate::python_service::{PyEngine, PyVirtualClock, queue_costs};
 }
 
 /// What built this module: version, rustc, profile, target.

@@ -1,1 +1,8 @@
-"""The real-time service: intake, log, and the clients of both. Nothing here imports Spark, pyarrow or pandas."""
+"""The real-time service: graphs of operators by levels, intake, log, and their clients.
+
+Nothing here imports Spark, pyarrow or pandas.
+"""
+
+from cepheid.service.engine import Consumer, Engine, Received
+
+__all__ = ["Consumer", "Engine", "Received"]
