@@ -27,6 +27,8 @@ def find_matches(query: Query, events: Sequence[Event], now: int = 0) -> list[Ma
     if query.path is not None:
         raise Refused("PATH is not part of this matcher")
     query = with_parts_apart(query)
+    if not all(is_true(join, {}, {}) for join in query.joins if not syntax.variables(join)):
+        return []  # a part that names no variable holds for every combination, or for none
     existing = [event for event in sorted(events, key=lambda e: e.order) if exists(query, event, now)]
     qualifying = {r.variable: qualifying_events(query, r, existing) for r in query.ranges}
     for window in query.windows:

@@ -1,0 +1,102 @@
+"""A case run: by the reference, and by the native matcher whole, in pieces, shuffled and interrupted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from cepheid.language.functions import ValueType
+from cepheid.model.events import Event
+from cepheid.model.matches import Match
+from cepheid.plan.matcher import Matcher
+from tests.plan.query_strategies import NOW, Case
+from tests.reference.events import Event as ReferenceEvent
+from tests.reference.matcher import find_matches
+
+#: How many cases a random test tries; CEPHEID_EXAMPLES=10000 for a long run.
+EXAMPLES: Final = int(os.environ.get("CEPHEID_EXAMPLES", "200"))
+
+Plain: TypeAlias = tuple[int, object, object, object, object]
+
+
+def expected(case: Case) -> list[Plain]:
+    """What the reference finds. It does not know types, so it is told which attributes are floats, and by which names
+    the query reads them."""
+    checked = case.checked
+    aliases = [(name, r.names) for (_, name), r in checked.attributes.items() if name not in ("id", "time")]
+    events = [
+        ReferenceEvent(
+            e.stream,
+            e.id,
+            e.time,
+            {**e.attributes, **{n: e.attributes.get(names[e.stream]) for n, names in aliases if e.stream in names}},
+        )
+        for e in case.events
+    ]
+    found = find_matches(checked.query, events, NOW)
+    floats = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
+    return [
+        (m.time, m.events, {n: _float(v) if n in floats else v for n, v in m.select.items()}, m.window, m.group)
+        for m in found
+    ]
+
+
+def _float(value: object) -> object:
+    return float(value) if isinstance(value, int) else value
+
+
+def plain(match: Match) -> Plain:
+    window = None if match.window is None else (match.window.start, match.window.end)
+    return (match.time, dict(match.events), dict(match.select), window, match.group)
+
+
+def matcher(case: Case) -> Matcher:
+    return Matcher(case.checked, NOW)
+
+
+def restored(case: Case, running: Matcher) -> Matcher:
+    """A new matcher that goes on where this one stopped."""
+    state = running.save()
+    fresh = matcher(case)
+    fresh.restore(state)
+    return fresh
+
+
+def run_in_batches(
+    case: Case, arrival: Sequence[Event], sizes: Sequence[int], *, restoring: bool = False
+) -> list[Match]:
+    """Feeds events as they arrive, each batch with the highest watermark that makes none of the rest late.
+
+    Of `sizes` each batch takes the next, and after the last the first again. With `restoring` the matcher is saved and
+    another goes on, before and after each watermark.
+    """
+    found: list[Match] = []
+    running = matcher(case)
+    start = batch = 0
+    while start < len(arrival):
+        size = sizes[batch % len(sizes)]
+        running.push(arrival[start : start + size])
+        start, batch = start + size, batch + 1
+        if restoring:
+            running = restored(case, running)
+        if start < len(arrival):
+            found += running.advance(min(e.time for e in arrival[start:]))
+        if restoring:
+            running = restored(case, running)
+    return found + running.advance(None)
+
+
+def run_interrupted(case: Case, arrival: Sequence[Event], after: int, *, waiting: bool) -> list[Match]:
+    """Feeds events one by one, and saves and restores once: after so many events, before the watermark or behind it."""
+    found: list[Match] = []
+    running = matcher(case)
+    for number, event in enumerate(arrival, 1):
+        running.push([event])
+        if number == after and waiting:
+            running = restored(case, running)
+        if number < len(arrival):
+            found += running.advance(min(e.time for e in arrival[number:]))
+        if number == after and not waiting:
+            running = restored(case, running)
+    return found + running.advance(None)
