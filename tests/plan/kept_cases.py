@@ -98,7 +98,7 @@ def _application(streams: Iterable[Stream], catalogue: Catalogue) -> str:
         if stream.spellings:
             section["spellings"] = {name: list(others) for name, others in stream.spellings.items()}
         properties = catalogue.properties.get(stream.name, {})
-        semantics = {a: f"<{iri}>" for iri, a in properties.items() if a in stream.attributes}
+        semantics = {a: iri for iri, a in properties.items() if a in stream.attributes}
         if semantics:
             section["semantics"] = semantics
         sections[stream.name] = section

@@ -6,13 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from cepheid.language.functions import ValueType
+from cepheid.cli.engines import find_matches
 from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
 from tests.plan.query_strategies import NOW, Case
-from tests.reference.events import Event as ReferenceEvent
-from tests.reference.matcher import find_matches
 
 #: How many cases a random test tries; CEPHEID_EXAMPLES=10000 for a long run.
 EXAMPLES: Final = int(os.environ.get("CEPHEID_EXAMPLES", "200"))
@@ -21,29 +19,8 @@ Plain: TypeAlias = tuple[int, object, object, object, object]
 
 
 def expected(case: Case) -> list[Plain]:
-    """What the reference finds. It does not know types, so it is told which attributes are floats, and by which names
-    the query reads them."""
-    checked = case.checked
-    aliases = [(name, r.names) for (_, name), r in checked.attributes.items() if name not in ("id", "time")]
-    events = [
-        ReferenceEvent(
-            e.stream,
-            e.id,
-            e.time,
-            {**e.attributes, **{n: e.attributes.get(names[e.stream]) for n, names in aliases if e.stream in names}},
-        )
-        for e in case.events
-    ]
-    found = find_matches(checked.query, events, NOW)
-    floats = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
-    return [
-        (m.time, m.events, {n: _float(v) if n in floats else v for n, v in m.select.items()}, m.window, m.group)
-        for m in found
-    ]
-
-
-def _float(value: object) -> object:
-    return float(value) if isinstance(value, int) else value
+    """What the reference finds."""
+    return [plain(match) for match in find_matches("reference", case.checked, case.events, NOW)]
 
 
 def plain(match: Match) -> Plain:

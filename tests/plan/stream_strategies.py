@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
-from cepheid.model.types import INT64_MAX, Type, Value
+from cepheid.model.types import INT64_MAX, INT64_MIN, Type, Value
 
 SECOND: Final = 1_000_000
 #: The greatest number of events in a case; the reference tries every combination.
@@ -83,7 +83,7 @@ def shapes(draw: st.DrawFn) -> Shape:
     return Shape(
         draw(st.sampled_from([_FEW_KEYS, _FEW_KEYS, _FEW_KEYS, _MANY_KEYS])),
         draw(st.sampled_from([8, 8, 8, 40])),
-        draw(st.sampled_from([_SMALL, _SMALL, (*_SMALL, INT64_MAX)])),
+        draw(st.sampled_from([_SMALL, _SMALL, (*_SMALL, INT64_MAX, INT64_MAX - 1, INT64_MIN)])),
     )
 
 

@@ -75,7 +75,7 @@ def test_half_of_the_cases_have_matches() -> None:
 @pytest.mark.parametrize("after", ["KEEP", "CONSUME", "SKIP PAST LAST", "SKIP TO NEXT"])
 def test_every_policy_has_matches(policy: str, after: str) -> None:
     chosen = [c for c in sample() if (c.checked.query.match, c.checked.query.after) == (policy, after)]
-    assert any(len(matcher(case).matches(case.events)) > 1 for case in chosen)
+    assert any(matcher(case).matches(case.events) for case in chosen)
 
 
 def test_the_reference_refuses_next_to_nothing() -> None:

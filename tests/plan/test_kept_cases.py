@@ -27,7 +27,6 @@ def test_kept_case(folder: Path, engine: str) -> None:
         write_matches(folder, case)
     found = find_matches(engine, case.checked, case.events, NOW)
     assert printed(case, found) == (folder / "matches.jsonl").read_text(encoding="utf-8")
-    assert found, "a case without matches shows little"
     assert (folder / "query.chi").read_text(encoding="utf-8").startswith("# "), "it says what was wrong"
 
 
