@@ -33,7 +33,7 @@ from tests.plan.expression_strategies import (
     prefixes,
     text,
 )
-from tests.plan.stream_strategies import SECOND, catalogues, event_lists
+from tests.plan.stream_strategies import PROPERTY, SECOND, catalogues, event_lists
 from tests.reference.events import Event as ReferenceEvent
 from tests.reference.values import is_true
 
@@ -87,7 +87,7 @@ class Witness:
         load = next(iter(self.names.catalogue.properties[event.stream].values()))
         values = event.attributes
         return ReferenceEvent(
-            event.stream, event.id, event.time, {**values, "p:load": values.get(load), "flow": values.get("f")}
+            event.stream, event.id, event.time, {**values, PROPERTY: values.get(load), "flow": values.get("f")}
         )
 
     def guided(self, made: Expression) -> Expression | None:
@@ -398,8 +398,10 @@ def moving(draw: st.DrawFn, catalogue: Catalogue, events: Sequence[Event]) -> Qu
     around = witness(names, (), events)
     kind: Any = draw(st.sampled_from(["sliding", "batch", "session", "length"]))
     size = draw(st.integers(1, 4)) * (1 if kind == "length" else SECOND)
-    keys = [n for n in ("k", "n", "f", "raw", "wave", "ok", "at", "p:load") if names.has("e", n)]
+    keys = [n for n in ("k", "n", "f", "raw", "wave", "ok", "at", PROPERTY) if names.has("e", n)]
     grouped = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=2, unique=True)) if draw(st.booleans()) else []
+    if PROPERTY in grouped:
+        grouped = [name for name in grouped if name not in ("v", "f")]  # it may be one of these
     group_by = tuple(Attribute("e", name) for name in grouped)
     found = [syntax.Selected(aggregate(names, "e"), f"x{i}") for i in range(draw(st.integers(1, 3)))]
     if draw(st.integers(0, 3)) == 0:

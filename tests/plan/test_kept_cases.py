@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cepheid.cli.engines import find_matches
+from cepheid.language.errors import Rejected
 from cepheid.spark.local import match_on_spark
+from cepheid.spark.matching import UnsuitableColumns
 from tests.cli.test_cli import cepheid
 from tests.plan.kept_cases import KEPT, leave_failed, left_if_failing, printed, read_case, write_case, write_matches
 from tests.plan.query_strategies import NOW
@@ -39,10 +41,21 @@ def test_kept_case_in_pieces(folder: Path) -> None:
         assert printed(case, run_in_batches(case, arrival, [1], restoring=True)) == wanted
 
 
+#: What Spark refuses, because a DataFrame has one type a column, and no properties.
+REFUSED_BY_SPARK: dict[str, type[Exception]] = {
+    "ints_beside_floats_are_compared_as_floats": UnsuitableColumns,
+    "group_by_a_property_has_its_local_name": Rejected,
+}
+
+
 @pytest.mark.spark
 @each_case
 def test_kept_case_on_spark(spark: SparkSession, folder: Path) -> None:
     case = read_case(folder)
+    if folder.name in REFUSED_BY_SPARK:
+        with pytest.raises(REFUSED_BY_SPARK[folder.name]):
+            match_on_spark(spark, case.checked, case.events, NOW)
+        return
     found = match_on_spark(spark, case.checked, case.events, NOW)
     assert printed(case, found) == (folder / "matches.jsonl").read_text(encoding="utf-8")
 
