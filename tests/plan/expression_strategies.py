@@ -296,12 +296,53 @@ def aggregate(names: Names, variable: str) -> Aggregate:
     return Aggregate(function, made if syntax.variables(made) == (variable,) else Attribute(variable, "v"))
 
 
+def numeric_aggregate(names: Names, variable: str) -> Aggregate:
+    function = names.draw(st.sampled_from(["COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV", "FIRST", "LAST"]))
+    if function == "COUNT":
+        return Aggregate(function, syntax.Variable(variable))
+    made = number(names.only(variable), names.draw(st.integers(0, 1)))
+    return Aggregate(function, made if syntax.variables(made) == (variable,) else Attribute(variable, "v"))
+
+
+def total(names: Names, variable: str, beside: Sequence[str]) -> Expression:
+    """An aggregate, or one inside an expression, with others or with what variables of one event have."""
+    draw = names.draw
+    choice = draw(st.integers(0, 5))
+    if choice <= 2:
+        return aggregate(names, variable)
+    one = numeric_aggregate(names, variable)
+    if choice == 3:
+        return syntax.Call(draw(st.sampled_from(["COALESCE", "LEAST"])), (one, Constant(Kind.INT, 0)))
+    with_one = bool(beside) and draw(st.booleans())
+    other = number(names.only(*beside), 0) if with_one else numeric_aggregate(names, variable)
+    sign: Any = draw(st.sampled_from(["+", "-", "*", "/"]))
+    return syntax.Arithmetic(sign, one, other)
+
+
+def limited(names: Names, variable: str, beside: Sequence[str]) -> Expression:
+    """A comparison with an aggregate on its left, which in SELECT is a condition."""
+    draw = names.draw
+    if draw(st.booleans()):
+        count = Aggregate("COUNT", syntax.Variable(variable))
+        return syntax.Compare(">=", count, Constant(Kind.INT, draw(st.integers(0, 2))))
+    right = number(names.only(*beside), 0) if beside else Constant(Kind.INT, 1)
+    return syntax.Compare(draw(_SIGNS), numeric_aggregate(names, variable), right)
+
+
 def having(names: Names, over: Sequence[str]) -> Expression:
-    variable = names.draw(st.sampled_from(list(over)))
-    sign = names.draw(_SIGNS)
-    limit = Constant(Kind.INT, names.draw(st.integers(0, 3)))
-    count = Aggregate("COUNT", syntax.Variable(variable))
-    if names.draw(st.booleans()):
-        mild: syntax.Sign = names.draw(st.sampled_from([">=", ">", "!=", sign]))
-        return syntax.Compare(mild, count, limit)
-    return syntax.Compare(sign, Aggregate("SUM", Attribute(variable, "v")), limit)
+    draw = names.draw
+    variable = draw(st.sampled_from(list(over)))
+    choice = draw(st.integers(0, 5))
+    if choice <= 1:
+        sign: syntax.Sign = draw(st.sampled_from([">=", ">", "!="]))
+        count = Aggregate("COUNT", syntax.Variable(variable))
+        return syntax.Compare(sign, count, Constant(Kind.INT, draw(st.integers(0, 3))))
+    one = numeric_aggregate(names, variable)
+    if choice == 2:
+        return syntax.IsNull(one, draw(st.booleans()))
+    if choice == 3:
+        return syntax.Between(one, Constant(Kind.INT, 0), Constant(Kind.INT, 3), draw(st.booleans()))
+    if choice == 4:
+        word: Literal["AND", "OR"] = draw(st.sampled_from(["AND", "OR"]))
+        return logical(word, (having(names, over), having(names, over)))
+    return syntax.Compare(draw(_SIGNS), one, Constant(Kind.INT, draw(st.integers(0, 3))))

@@ -18,20 +18,21 @@ from cepheid.language.checker import Checked, check
 from cepheid.language.parser import parse
 from cepheid.language.printer import print_query
 from cepheid.language.scope import Catalogue
-from cepheid.language.syntax import Aggregate, Attribute, Constant, Expression, Kind, Query, step_variables
+from cepheid.language.syntax import Attribute, Constant, Expression, Kind, Query, step_variables
 from cepheid.model.events import Event
 from cepheid.model.types import Type, Value
 from tests.plan.expression_strategies import (
     Names,
-    aggregate,
     anything,
     condition,
     having,
+    limited,
     logical,
     number,
     over,
     prefixes,
     text,
+    total,
 )
 from tests.plan.stream_strategies import PROPERTY, SECOND, catalogues, event_lists
 from tests.reference.events import Event as ReferenceEvent
@@ -146,7 +147,7 @@ def _is_open(step: syntax.Step) -> bool:
 def steps(draw: st.DrawFn, take: Callable[[], str]) -> tuple[syntax.Step, ...]:
     """A SEQ that S3 and S4 allow."""
     found: list[syntax.Step] = []
-    count = draw(st.sampled_from([1, 2, 2, 2, 3, 3, 3, 4]))
+    count = draw(st.sampled_from([1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4]))
     for place in range(count):
         before_edge = place in (1, count - 1) and bool(found) and _is_open(found[-1])
         kinds = ["one"] * 4 + ["all", "any"]
@@ -280,7 +281,7 @@ def joins(found: Witness, many: Sequence[str], absent: Sequence[str]) -> tuple[E
     draw, names = found.draw, found.names
     variables = list(names.streams)
     made: list[Expression] = []
-    if len(variables) > 1 and draw(st.integers(0, 3)):
+    if len(variables) > 1 and draw(st.integers(0, 4)):
         agreed = [key for key in ("k", "n", "v") if found.agrees(key)]
         likely = draw(st.lists(st.sampled_from(agreed), min_size=1, max_size=2, unique=True)) if agreed else []
         for key in likely if draw(st.integers(0, 7)) else draw(st.sampled_from([["k"], ["n"], ["v"], ["k", "n"]])):
@@ -361,10 +362,7 @@ def selected(names: Names, single: Sequence[str], many: Sequence[str]) -> tuple[
         for _ in range(draw(st.integers(2, 4))):
             select(anything(some))
     for variable in many:
-        total: Expression = aggregate(names, variable)
-        if draw(st.integers(0, 7)) == 0:
-            total = syntax.Compare(">=", Aggregate("COUNT", syntax.Variable(variable)), Constant(Kind.INT, 2))
-        select(total)
+        select((limited if draw(st.integers(0, 5)) == 0 else total)(names, variable, single))
     if not found:
         select(Attribute(next(iter([*single, *names.streams])), "time"))
     return tuple(found)
@@ -399,15 +397,18 @@ def moving(draw: st.DrawFn, catalogue: Catalogue, events: Sequence[Event]) -> Qu
     kind: Any = draw(st.sampled_from(["sliding", "batch", "session", "length"]))
     size = draw(st.integers(1, 4)) * (1 if kind == "length" else SECOND)
     keys = [n for n in ("k", "n", "f", "raw", "wave", "ok", "at", PROPERTY) if names.has("e", n)]
-    grouped = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=2, unique=True)) if draw(st.booleans()) else []
+    grouped = (
+        draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)) if draw(st.integers(0, 2)) else []
+    )
     if PROPERTY in grouped:
         grouped = [name for name in grouped if name not in ("v", "f")]  # it may be one of these
     group_by = tuple(Attribute("e", name) for name in grouped)
-    found = [syntax.Selected(aggregate(names, "e"), f"x{i}") for i in range(draw(st.integers(1, 3)))]
+    # In batch and session windows there is no current event (rule W7).
+    beside = ["e"] if kind in ("sliding", "length") else []
+    found = [syntax.Selected(total(names, "e", beside), f"x{i}") for i in range(draw(st.integers(1, 3)))]
     if draw(st.integers(0, 3)) == 0:
-        limit = syntax.Compare(">", Aggregate("COUNT", syntax.Variable("e")), Constant(Kind.INT, 1))
-        found.append(syntax.Selected(limit, f"x{len(found)}"))
-    if kind in ("sliding", "length"):
+        found.append(syntax.Selected(limited(names, "e", beside), f"x{len(found)}"))
+    if beside:
         for made in (number(names, 1), anything(names)):
             if draw(st.booleans()):
                 found.append(syntax.Selected(made, f"x{len(found)}"))
@@ -462,7 +463,7 @@ def cases(draw: st.DrawFn) -> Case:
     """A query that the checker accepts, and events."""
     catalogue = draw(catalogues())
     events = draw(event_lists(catalogue))
-    made = draw(moving(catalogue, events) if draw(st.integers(0, 4)) == 0 else patterns(catalogue, events))
+    made = draw(moving(catalogue, events) if draw(st.integers(0, 5)) == 0 else patterns(catalogue, events))
     query = spelled(draw, made, catalogue)
     found = accepted(query, catalogue)
     if found is None:
