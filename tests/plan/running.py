@@ -28,6 +28,11 @@ def plain(match: Match) -> Plain:
     return (match.time, dict(match.events), dict(match.select), window, match.group)
 
 
+def shown(matches: Sequence[Match]) -> list[str]:
+    """The matches as text, for 0.0 and -0.0 are equal and don't look so."""
+    return [f"{match.id} {plain(match)!r}" for match in matches]
+
+
 def matcher(case: Case) -> Matcher:
     return Matcher(case.checked, NOW)
 

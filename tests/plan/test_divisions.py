@@ -17,7 +17,7 @@ from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
 from tests.plan.kept_cases import left_if_failing
 from tests.plan.query_strategies import NOW, Case, cases
-from tests.plan.running import EXAMPLES, matcher, run_in_batches, run_interrupted
+from tests.plan.running import EXAMPLES, matcher, run_in_batches, run_interrupted, shown
 
 some = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False
@@ -51,56 +51,56 @@ def test_splits_are_all() -> None:
     assert len(list(splits(6))) == 32
 
 
-@few
+@settings(some, max_examples=EXAMPLES // 8)  # 120 permutations each
 @given(cases())
 def test_every_permutation(case: Case) -> None:
     case = smaller(case, 5)
-    whole = matcher(case).matches(case.events)
+    whole = shown(matcher(case).matches(case.events))
     with left_if_failing(case):
         for arrival in permutations(case.events):
             at_once = matcher(case)
             at_once.push(arrival)
-            assert at_once.advance(None) == whole
-            assert run_in_batches(case, arrival, [1]) == whole
+            assert shown(at_once.advance(None)) == whole
+            assert shown(run_in_batches(case, arrival, [1])) == whole
 
 
 @few
 @given(cases(), st.data())
 def test_every_split_into_batches(case: Case, data: st.DataObject) -> None:
     case = smaller(case, 6)
-    whole = matcher(case).matches(case.events)
+    whole = shown(matcher(case).matches(case.events))
     in_time = sorted(case.events, key=lambda e: e.time)
     with left_if_failing(case):
         for arrival in (in_time, data.draw(st.permutations(case.events))):
             for sizes in splits(len(arrival)):
-                assert run_in_batches(case, arrival, sizes) == whole
-                assert run_in_batches(case, arrival, sizes, restoring=True) == whole
+                assert shown(run_in_batches(case, arrival, sizes)) == whole
+                assert shown(run_in_batches(case, arrival, sizes, restoring=True)) == whole
 
 
 @few
 @given(cases(), st.data())
 def test_save_and_restore_after_any_event(case: Case, data: st.DataObject) -> None:
-    whole = matcher(case).matches(case.events)
+    whole = shown(matcher(case).matches(case.events))
     in_time = sorted(case.events, key=lambda e: e.time)
     with left_if_failing(case):
         for arrival in (in_time, data.draw(st.permutations(case.events))):
             for after in range(1, len(arrival) + 1):
                 for waiting in (True, False):
-                    assert run_interrupted(case, arrival, after, waiting=waiting) == whole
+                    assert shown(run_interrupted(case, arrival, after, waiting=waiting)) == whole
 
 
 @some
 @given(cases(), st.data())
 def test_division_order_and_interruption_change_nothing(case: Case, data: st.DataObject) -> None:
-    whole = matcher(case).matches(case.events)
+    whole = shown(matcher(case).matches(case.events))
     arrival = data.draw(st.permutations(case.events))
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
     in_time = sorted(case.events, key=lambda e: e.time)
     with left_if_failing(case):
-        assert run_in_batches(case, arrival, sizes) == whole
-        assert run_in_batches(case, in_time, [1]) == whole
-        assert run_in_batches(case, arrival, [1], restoring=True) == whole
-        assert run_in_batches(case, in_time, sizes, restoring=True) == whole
+        assert shown(run_in_batches(case, arrival, sizes)) == whole
+        assert shown(run_in_batches(case, in_time, [1])) == whole
+        assert shown(run_in_batches(case, arrival, [1], restoring=True)) == whole
+        assert shown(run_in_batches(case, in_time, sizes, restoring=True)) == whole
 
 
 @settings(some, max_examples=EXAMPLES // 2)

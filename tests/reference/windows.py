@@ -64,7 +64,8 @@ def rows(query: Query, window: syntax.EventWindow, events: Sequence[Event]) -> l
                 match = Match(time, {window.variable: (current.stream, current.id)}, select)
             else:
                 # W5: without GROUP BY there is one group for all, which has no values.
-                named = {local_name(a): value for a, value in zip(query.group_by, values, strict=True)}
+                # Equal values may differ in their looks, 0.0 and -0.0: those of the window's first event are shown.
+                named = {local_name(attribute): members[0].value(attribute.name) for attribute in query.group_by}
                 key = group_key(time, values)
                 match = Match(time, {}, select, extent, named)
             found.append((key, match))
