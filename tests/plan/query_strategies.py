@@ -435,7 +435,11 @@ def spelled(draw: st.DrawFn, query: Query, catalogue: Catalogue) -> Query:
     """With the PREFIXes it needs; and at times without what may be left out: FROM, and AS where names don't clash."""
     conditions = [*query.filters, *query.joins, *([] if query.having is None else [query.having])]
     query = replace(query, prefixes=prefixes([*(s.expression for s in query.select), *conditions, *query.group_by]))
-    if catalogue.default_stream is not None and draw(st.integers(0, 3)) == 0:
+    # A variable that is in no FROM must be somewhere else.
+    named = {v for selected in query.select for v in syntax.variables(selected.expression)}
+    named |= {v for step in query.seq for v in step_variables(step)}
+    everywhere = all(r.variable in named for r in query.ranges)
+    if catalogue.default_stream is not None and draw(st.integers(0, 3)) == 0 and everywhere:
         query = replace(query, ranges=())
     local = [s.expression.name.rpartition(":")[2] for s in query.select if isinstance(s.expression, Attribute)]
     if local and len(set(local)) == len(local) and draw(st.booleans()):
