@@ -19,7 +19,8 @@ from cepheid.model.matches import Match
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
-from tests.plan.query_strategies import ATTRIBUTES, SECOND, Case, cases
+from tests.plan.query_strategies import SECOND, Case, cases
+from tests.plan.stream_strategies import ATTRIBUTES
 
 NOW = 2 * SECOND
 EXAMPLES = int(os.environ.get("CEPHEID_EXAMPLES", "200"))

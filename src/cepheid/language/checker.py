@@ -221,11 +221,13 @@ class _Checker:
             return
         default = self.catalogue.default_stream
         if default is None:
+            several = bool(self.catalogue.streams)
+            which = "more than one stream to choose from" if several else "no stream in the input"
             self.report(
                 "no-stream",
-                "there is no FROM, and more than one stream to choose from (rule Q1)",
+                f"there is no FROM, and {which} (rule Q1)",
                 self.query.spans.get("select"),
-                "add FROM (?e, stream): " + ", ".join(sorted(self.catalogue.streams)),
+                "add FROM (?e, stream)" + (": " + ", ".join(sorted(self.catalogue.streams)) if several else ""),
             )
         for variable in self.event_variables:
             self.streams[variable] = (default,) if default is not None else ()
@@ -512,8 +514,7 @@ class _Checker:
 
     def _grouping(self, typer: Typer) -> None:
         query = self.query
-        for attribute in query.group_by:
-            typer.type_of(attribute)
+        self._groups(typer)
         if query.group_by and self._window is None:
             why = "with SEQ it is refused (rule W6)" if query.seq else "there is no moving window (rule W5)"
             self.report("group-by", f"GROUP BY: {why}", query.spans.get("group_by"))
@@ -537,6 +538,18 @@ class _Checker:
                         e.span,
                         f"add GROUP BY ?{e.variable}.{e.name}, or take an aggregate of it",
                     )
+
+    def _groups(self, typer: Typer) -> None:
+        taken: set[str] = set()
+        for attribute in self.query.group_by:
+            typer.type_of(attribute)
+            resolved = self.attributes.get((attribute.variable, attribute.name))
+            if resolved is None:
+                continue
+            name = _declared_name(attribute.name, resolved).rpartition(":")[2]
+            if name in taken:
+                self.report("duplicate-name", f"two groups are called '{name}' (rule W5)", attribute.span)
+            taken.add(name)
 
     # policies
 

@@ -1,7 +1,7 @@
 """The real-time service: graphs of operators by levels, intake, log, and their clients.
 
-Nothing here imports Spark, pyarrow or pandas; and the intake's process nothing of the engine, so names are imported when
-they are first used.
+Nothing here imports Spark, pyarrow or pandas; and the intake's process nothing of the engine, so names are imported
+when they are first used.
 """
 
 from __future__ import annotations
