@@ -76,7 +76,9 @@ def _reference(checked: Checked, events: Sequence[Event], now: int) -> list[Matc
         else:
             match_id = ids.of_events(found.events)
         select = {n: float(v) if n in float_outputs and isinstance(v, int) else v for n, v in found.select.items()}
-        matches.append(Match(match_id, found.time, found.events, select, window, found.group))
+        # The reference knows attributes by the names that streams declare.
+        group = None if found.group is None else dict(zip(checked.groups, found.group.values(), strict=True))
+        matches.append(Match(match_id, found.time, found.events, select, window, group))
     return matches
 
 

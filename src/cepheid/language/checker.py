@@ -47,6 +47,8 @@ class Checked:
     outputs: tuple[Output, ...]
     partition: Partition
     id_kinds: Mapping[str, Literal["int", "string"]]
+    #: What the groups are called: as the query writes them, without a prefix (rule O3).
+    groups: tuple[str, ...] = ()
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -140,7 +142,9 @@ class _Checker:
         for stream in (s for r in ranges for s in r.streams):
             # A stream without events has ids of no kind yet, and none to show.
             kinds[stream] = (known[stream].id_kind if stream in known else None) or "int"
-        return Checked(complete, self.event_variables, attributes, outputs, partition(complete, attributes), kinds)
+        groups = tuple(a.name.rpartition(":")[2] for a in self.query.group_by)
+        parts = partition(complete, attributes)
+        return Checked(complete, self.event_variables, attributes, outputs, parts, kinds, groups)
 
     # names
 
@@ -546,10 +550,12 @@ class _Checker:
             resolved = self.attributes.get((attribute.variable, attribute.name))
             if resolved is None:
                 continue
-            name = _declared_name(attribute.name, resolved).rpartition(":")[2]
-            if name in taken:
-                self.report("duplicate-name", f"two groups are called '{name}' (rule W5)", attribute.span)
-            taken.add(name)
+            # Two spellings of one attribute are one group, whatever they are called.
+            declared = _declared_name(attribute.name, resolved).rpartition(":")[2]
+            names = {attribute.name.rpartition(":")[2], declared}
+            if names & taken:
+                self.report("duplicate-name", f"two groups are called '{declared}' (rule W5)", attribute.span)
+            taken |= names
 
     # policies
 

@@ -128,8 +128,7 @@ class Matcher:
 def compiled(checked: Checked, now: int) -> tuple[str, list[str], list[str]]:
     """A query as the native core takes it: its plan, and the names of its outputs and group values."""
     names = [output.name for output in checked.outputs]
-    groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
-    return compile_query(checked, now), names, groups
+    return compile_query(checked, now), names, list(checked.groups)
 
 
 def limits(budget: Budget | None) -> tuple[int | None, str]:

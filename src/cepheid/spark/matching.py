@@ -319,8 +319,8 @@ def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
     if spans:
         ends = [st.StructField("start", st.TimestampType()), st.StructField("end", st.TimestampType())]
         group = [
-            st.StructField(a.name.rpartition(":")[2], SPARK_TYPES[checked.attributes[a.variable, a.name].type])
-            for a in checked.query.group_by
+            st.StructField(name, SPARK_TYPES[checked.attributes[a.variable, a.name].type])
+            for name, a in zip(checked.groups, checked.query.group_by, strict=True)
         ]
         fields.append(st.StructField("window", st.StructType(ends)))
         fields += [st.StructField("group", st.StructType(group))] if group else []
