@@ -163,60 +163,60 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder: Path, form: str) -> N
 
 
 def test_a_reader_that_is_gone_ends_following(folder: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*COMMAND, "q.chi", "--events", "-", "--app", "app.yaml", "--follow"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdin.write(line(1) + line(2))
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["events"] == {"a": 1, "b": 2}
-    process.stdout.close()
-    process.stdin.write(line(3))
-    process.stdin.flush()
-    assert process.wait(60) == 0, "it ends although its input stays open"
-    assert process.stderr.read() == ""
-    process.stdin.close()
-    process.stderr.close()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(line(1) + line(2))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["events"] == {"a": 1, "b": 2}
+        process.stdout.close()
+        process.stdin.write(line(3))
+        process.stdin.flush()
+        assert process.wait(60) == 0, "it ends although its input stays open"
+        assert process.stderr.read() == ""
+        process.stdin.close()
+        process.stderr.close()
 
 
 def test_an_interrupt_ends_quietly(folder: Path) -> None:
     os.mkfifo(folder / "slow.jsonl")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*COMMAND, "q.chi", "--events", "slow.jsonl"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-    )
-    with (folder / "slow.jsonl").open("w") as file:  # waits until the command reads
-        file.write(line(1))
-        file.flush()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
+    ) as process:
+        with (folder / "slow.jsonl").open("w") as file:  # waits until the command reads
+            file.write(line(1))
+            file.flush()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
 
 
 def test_an_interrupt_of_following_ends_quietly(folder: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*COMMAND, "q.chi", "--events", "events.jsonl", "--app", "app.yaml", "--follow"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process.stdout as output, process.stderr as errors:
-        printed = [output.readline()]
-        process.send_signal(signal.SIGINT)
-        printed += output
-        assert errors.read().strip() == "interrupted"
-    assert process.wait(60) == 130
-    assert all(json.loads(text) for text in printed), "no half of a line"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout as output, process.stderr as errors:
+            printed = [output.readline()]
+            process.send_signal(signal.SIGINT)
+            printed += output
+            assert errors.read().strip() == "interrupted"
+        assert process.wait(60) == 130
+        assert all(json.loads(text) for text in printed), "no half of a line"
