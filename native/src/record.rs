@@ -222,7 +222,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 #[inline]
 pub fn length(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    (length >= HEAD && length % 8 == 0 && length <= MAX_LENGTH).then_some(length)
+    (length >= HEAD && length.is_multiple_of(8) && length <= MAX_LENGTH).then_some(length)
 }
 
 /// The stream's number in a record's head; 0 if the bytes are too few.
@@ -291,7 +291,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// The record at the start of `bytes`, which must be aligned; every value is checked, once.
     pub fn read(bytes: &'a [u8], schema: &'a Schema) -> Result<Record<'a>, Fault> {
-        if bytes.as_ptr() as usize % 8 != 0 {
+        if !(bytes.as_ptr() as usize).is_multiple_of(8) {
             return Err(Fault::Alignment);
         }
         let length = check(bytes, schema)?;

@@ -1,10 +1,10 @@
 """The native core (native/src/python.rs)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TypeAlias, TypedDict, type_check_only
+from typing import Literal, Protocol, TypeAlias, TypedDict, type_check_only
 
-from cepheid.model.events import Event
+from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Bound as Bound
 from cepheid.model.types import Value as Value
 
@@ -59,13 +59,25 @@ class Counters(TypedDict):
     refused: int  # left out because of the budget
     shed: int  # let go of because of the budget
     matches: int
-    held: int  # events
+    held: int  # events, once for each variable that they are held for
+    kept: int  # events in memory
     partitions: int
     runs: int  # of MATCH NEXT
     pending: int  # matches that wait for their deadline
 
 #: id, time, events by variable, selected values, start and end of the window, group values
 Row: TypeAlias = tuple[str, int, dict[str, Bound], dict[str, Value], tuple[int, int] | None, dict[str, Value] | None]
+
+class ArrowBatch(Protocol):
+    """Whatever speaks Arrow: a pyarrow.RecordBatch, a polars frame of one chunk."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class MatchBatch:
+    """Matches as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 class Matcher:
     """A matcher of one query (native/src/matcher.rs)."""
@@ -87,14 +99,49 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
-    def save(self) -> bytes:
-        """The state."""
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
 
-    def restore(self, state: bytes) -> None:
+    def advance_batches(self, watermark: int | None) -> list[MatchBatch]:
+        """As `advance`, the matches as batches of columns."""
+
+    def save(self, known: set[str]) -> tuple[bytes, tuple[str, ...], dict[str, bytes]]:
+        """The state: its head, the names of all its chunks, and the bytes of those not known."""
+
+    def restore(self, head: bytes, chunks: dict[str, bytes]) -> None:
         """Takes over a state that `save` gave."""
 
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
+
+class Standing:
+    """Many queries over the same events (native/src/standing.rs)."""
+
+    def __new__(
+        cls,
+        queries: Sequence[tuple[str, Sequence[str], Sequence[str]]],
+        budget: int | None = None,
+        overflow: str = "fail",
+    ) -> Standing:
+        """For plans of src/cepheid/plan/compile.py, each with the names of its outputs and group values."""
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events; those of streams that no query reads are passed over."""
+
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
+
+    def advance(self, watermark: int | None) -> list[tuple[int, list[Row]]]:
+        """The matches that this watermark completes: by query its number, and its matches in order."""
+
+    def advance_batches(self, watermark: int | None) -> list[tuple[int, list[MatchBatch]]]:
+        """As `advance`, the matches as batches of columns."""
+
+    def failed(self) -> list[tuple[int, str]]:
+        """The queries that failed because their budget was used up, and what to say of it."""
+
+    def kept(self) -> int:
+        """How many events are in memory, over all queries."""
 
 def run_intake(
     config: str, signal_fd: int | None = None, ready: Callable[[list[str], bool | None], object] | None = None
@@ -152,3 +199,73 @@ class JsonDecoder:
     def __new__(cls, config: str) -> JsonDecoder: ...
     def decode(self, line: bytes) -> tuple[int, int | str, int, tuple[Value, ...]] | tuple[str, str]:
         """Stream, id, time and values of a line; or code and reason."""
+
+#: consumer, id, time, attributes, end of validity (None: never), labels
+Delivered: TypeAlias = tuple[str, EventId, int, dict[str, Value], int | None, list[str]]
+
+class VirtualClock:
+    """A graph on the virtual clock (native/src/service/virtual_clock.rs)."""
+
+    def __new__(
+        cls,
+        spec: str,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        addresses: Mapping[str, int] | None = None,
+    ) -> VirtualClock:
+        """For a spec of src/cepheid/service/lowering.py, with the operators that are the program's own."""
+
+    def push(self, stream: str, id: EventId, time: int, attributes: Mapping[str, Value]) -> bool:
+        """A supplier's event arrives; it is not taken before `run`. False if it was refused."""
+
+    def run(self, now: int) -> list[Delivered]:
+        """The clock says `now`, and everything that can run does: what consumers receive."""
+
+    def stats(self) -> str:
+        """The books, as JSON."""
+
+class Engine:
+    """A graph run by native threads, an EventProcessor a level (native/src/service/engine.rs)."""
+
+    def __new__(
+        cls,
+        spec: str,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        addresses: Mapping[str, int] | None = None,
+    ) -> Engine:
+        """Starts the threads of a spec, with the operators that are the program's own: in Python, or C by address."""
+
+    def push(
+        self, stream: str, id: EventId, time: int, attributes: Mapping[str, object]
+    ) -> Literal["accepted", "duplicate", "unread", "full"]:
+        """A supplier's event; what became of it."""
+
+    def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:
+        """A consumer's next event, waited for at most so many seconds (None: until the engine stops)."""
+
+    def supply(self, groups: Sequence[tuple[Sequence[str], int, int, int]], time: float) -> tuple[int, int, int]:
+        """Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds.
+
+        From a thread above all workers, which reads what waits for consumers too; for experiments. Gives the events
+        accepted and refused, and the most that a push was late, in nanoseconds.
+        """
+
+    def stats(self) -> str:
+        """The books and latencies, as JSON."""
+
+    def trace(self) -> str:
+        """The flight recorder's last moments, as JSON that Perfetto and Chrome read."""
+
+    def reset_latencies(self) -> None:
+        """Begins the latencies and run times anew, as after a warm-up. The books go on."""
+
+    def notices(self) -> list[str]:
+        """What the engine has to say of the machine."""
+
+    def settle(self, timeout: float) -> bool:
+        """Waits until nothing is left to do; False if that was not within so many seconds."""
+
+    def stop(self, timeout: float) -> bool:
+        """Ends the threads; False if one did not end within so many seconds."""
+
+def queue_costs(operations: int) -> list[tuple[str, float, float, float, float]]:
+    """Nanoseconds of the queues' operations: enqueue and dequeue, uncontended, then with two threads at each end."""

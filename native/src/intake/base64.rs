@@ -14,7 +14,7 @@ fn digit(byte: u8) -> Option<u32> {
 
 /// The bytes that a text means; None if it is not base64.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return None;
     }
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);

@@ -90,17 +90,17 @@ fn parts(text: &[u8]) -> Option<Parts> {
         }
     }
     while cursor.take(b" \t\n\r\x0b\x0c").is_some() {}
-    if let Some(sign) = cursor.take(b"Zz+-") {
-        if matches!(sign, b'+' | b'-') {
-            let hours = cursor.two()?;
-            let colon = cursor.take(b":").is_some();
-            let minutes = if colon || !cursor.0.is_empty() {
-                cursor.two()?
-            } else {
-                0
-            };
-            parts.zone = Some((hours, minutes, if sign == b'-' { -1 } else { 1 }));
-        }
+    if let Some(sign) = cursor.take(b"Zz+-")
+        && matches!(sign, b'+' | b'-')
+    {
+        let hours = cursor.two()?;
+        let colon = cursor.take(b":").is_some();
+        let minutes = if colon || !cursor.0.is_empty() {
+            cursor.two()?
+        } else {
+            0
+        };
+        parts.zone = Some((hours, minutes, if sign == b'-' { -1 } else { 1 }));
     }
     cursor.0.is_empty().then_some(parts)
 }

@@ -283,11 +283,11 @@ impl Server {
     }
 
     pub(super) fn queue(&mut self, at: usize) {
-        if let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut) {
-            if !connection.queued {
-                connection.queued = true;
-                self.ready.push_back(at);
-            }
+        if let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.ready.push_back(at);
         }
     }
 
@@ -305,10 +305,10 @@ impl Server {
     pub(super) fn close(&mut self, at: usize) {
         if let Some(connection) = self.connections.get_mut(at).and_then(Option::take) {
             let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.fd()));
-            if let Mode::Supplier(session) = connection.mode {
-                if self.suppliers.get(&session) == Some(&at) {
-                    self.suppliers.remove(&session);
-                }
+            if let Mode::Supplier(session) = connection.mode
+                && self.suppliers.get(&session) == Some(&at)
+            {
+                self.suppliers.remove(&session);
             }
             self.counters.open -= 1;
             self.free.push(at);

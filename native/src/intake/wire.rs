@@ -90,7 +90,7 @@ pub fn read(bytes: &[u8], most: usize) -> Found<'_> {
     };
     let [a, b, c, d, kind, zeros @ .., _, _, _, _, _, _, _, _] = *head;
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
-    if !(HEAD..=most).contains(&length) || length % 8 != 0 {
+    if !(HEAD..=most).contains(&length) || !length.is_multiple_of(8) {
         return Found::Wrong(format!("a frame of {length} bytes; it has {HEAD} to {most}, in eights"));
     }
     let Some(kind) = Kind::of(kind).filter(|_| zeros == [0; 3]) else {

@@ -179,7 +179,7 @@ pub fn read(bytes: &[u8]) -> Found<'_> {
     if length == 0 {
         return Found::Nothing;
     }
-    if length % 8 != 0 || !(HEAD..=MAX_LENGTH).contains(&length) {
+    if !length.is_multiple_of(8) || !(HEAD..=MAX_LENGTH).contains(&length) {
         return Found::Torn("the frame's length is impossible");
     }
     let Some(frame) = bytes.get(..length) else {

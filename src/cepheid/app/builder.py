@@ -165,6 +165,41 @@ class Builder:
         own = {"attribute": attribute, "above": above, "below": below, "reset": reset}
         return self._operator(name, "threshold", (input,), (), share, "all", own)
 
+    def filter(self, name: str, input: Producer, *, where: str, share: bool = True) -> Producer:
+        """Lets events pass of which a condition on `?e` is true."""
+        return self._operator(name, "filter", (input,), (), share, "all", {"where": where})
+
+    def map(self, name: str, input: Producer, *, select: str, share: bool = True) -> Producer:
+        """Computes attributes from those of `?e`, its input."""
+        return self._operator(name, "map", (input,), (), share, "all", {"select": select})
+
+    def python(
+        self,
+        name: str,
+        *inputs: Producer,
+        output: Mapping[str, str],
+        function: str | None = None,
+        relative: Sequence[Within] = (),
+        fire: Literal["all", "any"] = "all",
+    ) -> Producer:
+        """A Python function; without `function` the program that runs the engine gives it."""
+        own = {"output": dict(output), "function": function}
+        return self._operator(name, "python", inputs, relative, False, fire, own)
+
+    def native(
+        self,
+        name: str,
+        *inputs: Producer,
+        output: Mapping[str, str],
+        library: str | None = None,
+        symbol: str | None = None,
+        relative: Sequence[Within] = (),
+        fire: Literal["all", "any"] = "all",
+    ) -> Producer:
+        """A C function or numba cfunc; without `library` the program that runs the engine gives it."""
+        own = {"output": dict(output), "library": library, "symbol": symbol}
+        return self._operator(name, "native", inputs, relative, False, fire, own)
+
     def query(
         self,
         name: str,
@@ -210,6 +245,7 @@ class Builder:
         cores: int | None = None,
         log: Mapping[str, str] | Literal["none"] | None = None,
         prioritised: bool | None = None,
+        replace: bool | None = None,
     ) -> None:
         """The real-time service."""
         self._values["service"] = _given(
@@ -217,6 +253,7 @@ class Builder:
             cores=cores,
             log=dict(log) if isinstance(log, Mapping) else log,
             prioritised=prioritised,
+            replace=replace,
         )
 
     def build(self) -> Application:

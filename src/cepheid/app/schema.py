@@ -324,6 +324,9 @@ class ServiceSection(Section):
         Field(LogSection(path="data/log"), description="The event log; `none` runs a graph without one.")
     )
     prioritised: bool = Field(True, description="Whether levels preempt each other; false only to compare.")
+    replace: bool = Field(
+        False, description="Whether a supplier event that waits to be taken gives way to a newer one of its stream."
+    )
 
 
 class ApplicationSection(Section):

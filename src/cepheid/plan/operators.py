@@ -12,8 +12,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from cepheid.language.functions import ValueType
 from cepheid.model.names import suggestion
+from cepheid.model.streams import IMPLIED
 from cepheid.model.types import Type
+from cepheid.plan.expressions import ExpressionFault, checked
 
 Schema: TypeAlias = Mapping[str, Type]
 
@@ -64,6 +67,33 @@ class Threshold(Payload):
     reset: float | None = Field(None, description="Turns off only past this value (hysteresis).")
 
 
+class Filter(Parameters):
+    where: str = Field(description="The condition on `?e`, the input: events of which it is true go on.")
+
+
+class Map(Parameters):
+    select: str = Field(description="What goes on, computed from `?e`, the input: `?e.flow * 0.47 AS litres, ?e.room`.")
+
+
+class _Own(Parameters):
+    output: dict[str, str] = Field(description="The attributes of what it produces, and their types.")
+
+
+class Python(_Own):
+    function: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="`module:function`; left out where the program that runs the engine gives the function.",
+    )
+
+
+class Native(_Own):
+    library: str | None = Field(
+        None, description="A shared library; left out where the program that runs the engine gives the function."
+    )
+    symbol: str | None = Field(None, description="The function in it; left out, the operator's name.")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of operator. `output` gives the schema it produces, or raises Mismatch."""
@@ -74,6 +104,9 @@ class Kind:
     most: int | None
     parameters: type[Parameters]
     output: Callable[[Mapping[str, object], Sequence[tuple[str, Schema]]], Schema]
+    #: The types of the attribute it works on, and these in words; none if it works on whole events.
+    fitting: tuple[Type, ...] = ()
+    reads: str = ""
 
     def is_secret(self, parameter: str) -> bool:
         """Whether a parameter must not be shown."""
@@ -91,10 +124,11 @@ class Kind:
         return f"{self.least} or more inputs" if self.most is None else f"{self.least} to {self.most} inputs"
 
 
-def _payload(
-    parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]], fitting: Sequence[Type], what: str
+def payload(
+    kind: Kind, parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]
 ) -> list[tuple[str, Type]]:
-    """The payload attribute of each input, or Mismatch."""
+    """The attribute of each input that an operator of this kind works on, with its type; or Mismatch."""
+    fitting, what = kind.fitting, kind.reads
     wanted = parameters.get("attribute")
     found = []
     for position, (source, schema) in enumerate(inputs):
@@ -123,25 +157,26 @@ def _payload(
 
 
 _ARRAYS: Final = (Type.UINT8_ARRAY, Type.FLOAT_ARRAY)
+_NUMBERS: Final = (Type.INT, Type.FLOAT)
 
 
 def _same(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
-    name, kind = _payload(parameters, inputs, _ARRAYS, "an array")[0]
+    name, kind = payload(KINDS["cat"], parameters, inputs)[0]
     return {name: kind}
 
 
 def _fft(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
-    name, _ = _payload(parameters, inputs, _ARRAYS, "an array")[0]
+    name, _ = payload(KINDS["fft"], parameters, inputs)[0]
     return {name: Type.FLOAT_ARRAY}
 
 
 def _aes(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
-    name, _ = _payload(parameters, inputs, (*_ARRAYS, Type.BYTES), "an array or bytes")[0]
+    name, _ = payload(KINDS["aes"], parameters, inputs)[0]
     return {name: Type.BYTES}
 
 
 def _aggregate(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
-    name, kind = _payload(parameters, inputs, (Type.INT, Type.FLOAT), "a number")[0]
+    name, kind = payload(KINDS["aggregate"], parameters, inputs)[0]
     function = parameters["function"]
     if function == "count":
         return {name: Type.INT}
@@ -149,20 +184,83 @@ def _aggregate(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Sch
 
 
 def _threshold(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
-    name, kind = _payload(parameters, inputs, (Type.INT, Type.FLOAT), "a number")[0]
+    name, kind = payload(KINDS["threshold"], parameters, inputs)[0]
     if (parameters.get("above") is None) == (parameters.get("below") is None):
         raise Mismatch("needs one of `above` and `below`")
     return {name: kind, "on": Type.BOOL}
 
 
+def _filter(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    ((source, schema),) = inputs
+    try:
+        checked(None, str(parameters["where"]), source, schema)
+    except ExpressionFault as fault:
+        raise Mismatch(f"has a condition that is not right: {fault}", fault.hint) from None
+    return schema
+
+
+def _map(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    ((source, schema),) = inputs
+    try:
+        found = checked(str(parameters["select"]), None, source, schema)
+    except ExpressionFault as fault:
+        raise Mismatch(f"selects what is not right: {fault}", fault.hint) from None
+    return {output.name: _AS_ATTRIBUTE.get(output.type) or Type(output.type.value) for output in found.outputs}
+
+
+#: What an attribute is, where the language knows more types than attributes have.
+_AS_ATTRIBUTE: Final = {ValueType.DURATION: Type.INT, ValueType.NODE: Type.STRING, ValueType.NULL: Type.STRING}
+
+
+def _own(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
+    given = parameters["output"]
+    assert isinstance(given, tuple | dict)
+    schema = {}
+    for name, kind in dict(given).items():
+        if name in IMPLIED or not name.isidentifier():
+            raise Mismatch(f"can't have an output named '{name}'", "every event has id and time already")
+        try:
+            schema[name] = Type.parse(str(kind))
+        except ValueError as fault:
+            raise Mismatch(f"has an output of an {fault}") from None
+    return schema
+
+
+_EKF = "Fuses the samples of several sensors with an extended Kalman filter."
+_FFT = "The spectrum of an array of samples, by the fast Fourier transform: the magnitude of each of its frequencies."
+
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        Kind("ekf", "Fuses the samples of several sensors with an extended Kalman filter.", 2, None, Ekf, _same),
-        Kind("fft", "The spectrum of an array of samples, by the fast Fourier transform.", 1, 1, Payload, _fft),
-        Kind("cat", "Concatenates the arrays of its inputs, in their order.", 2, None, Payload, _same),
-        Kind("aes", "Encrypts an array or bytes with AES.", 1, 1, Aes, _aes),
-        Kind("aggregate", "A number over the last n events.", 1, 1, Aggregate, _aggregate),
-        Kind("threshold", "Whether a value is beyond a limit, with hysteresis.", 1, 1, Threshold, _threshold),
+        Kind("ekf", _EKF, 2, None, Ekf, _same, _ARRAYS, "an array"),
+        Kind("fft", _FFT, 1, 1, Payload, _fft, _ARRAYS, "an array"),
+        Kind(
+            "cat",
+            "Concatenates the arrays of its inputs, in their order.",
+            2,
+            None,
+            Payload,
+            _same,
+            _ARRAYS,
+            "an array",
+        ),
+        Kind(
+            "aes", "Encrypts an array or bytes with AES.", 1, 1, Aes, _aes, (*_ARRAYS, Type.BYTES), "an array or bytes"
+        ),
+        Kind("aggregate", "A number over the last n events.", 1, 1, Aggregate, _aggregate, _NUMBERS, "a number"),
+        Kind(
+            "threshold",
+            "Whether a value is beyond a limit, with hysteresis.",
+            1,
+            1,
+            Threshold,
+            _threshold,
+            _NUMBERS,
+            "a number",
+        ),
+        Kind("filter", "Lets events pass of which a condition is true.", 1, 1, Filter, _filter),
+        Kind("map", "Computes attributes from those of its input.", 1, 1, Map, _map),
+        Kind("python", "A Python function of your own; it needs the GIL while it runs.", 1, None, Python, _own),
+        Kind("native", "A C function or numba cfunc of your own, run without the GIL.", 1, None, Native, _own),
     )
 }

@@ -1,0 +1,339 @@
+//! The service for Python. Its types are in src/cepheid/_native.pyi.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+use crate::json::Fault;
+use crate::python::guard;
+use crate::python_operator::PythonFunction;
+use crate::python_record::{self, Builder};
+use crate::record::Record;
+use crate::service::books::Fate;
+use crate::service::engine::{Accepted, Engine};
+use crate::service::operators::{Given, Process, foreign};
+use crate::service::queue_costs::{Cost, measure};
+use crate::service::report::{engine_report, engine_trace};
+use crate::service::spec::Spec;
+use crate::service::store::{Event, Head};
+use crate::service::supplier::{Group, supply};
+use crate::service::virtual_clock::VirtualClock;
+
+/// consumer, id, time, attributes, end of validity, labels
+type Delivered<'py> = (
+    String,
+    Bound<'py, PyAny>,
+    i64,
+    Bound<'py, PyDict>,
+    Option<i64>,
+    Vec<&'static str>,
+);
+
+fn refused(fault: Fault) -> PyErr {
+    PyValueError::new_err(fault.to_string())
+}
+
+fn stream_named(spec: &Spec, name: &str) -> PyResult<usize> {
+    let found = spec.streams.iter().position(|stream| stream.name == name);
+    found.ok_or_else(|| PyKeyError::new_err(format!("the service reads no stream '{name}'")))
+}
+
+fn labels(marks: u8) -> Vec<&'static str> {
+    let all = ["stale", "relative"].into_iter().enumerate();
+    all.filter(|(bit, _)| marks >> bit & 1 == 1)
+        .map(|(_, name)| name)
+        .collect()
+}
+
+fn delivered<'py>(
+    py: Python<'py>,
+    spec: &Spec,
+    consumer: usize,
+    event: &Event<'_>,
+    head: &Head,
+) -> PyResult<Delivered<'py>> {
+    let consumer = &spec.consumers[consumer];
+    // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
+    let record = unsafe { Record::trusted(event.bytes, spec.schema(consumer.input)) };
+    Ok((
+        consumer.name.clone(),
+        python_record::id(py, &record)?,
+        record.time(),
+        python_record::attributes(py, &record, spec.attributes(consumer.input))?,
+        (head.end != i64::MAX).then_some(head.end),
+        labels(head.marks),
+    ))
+}
+
+/// The operators that the program gives: Python functions, and functions by their addresses.
+fn given(spec: &Spec, functions: HashMap<String, Py<PyAny>>, addresses: HashMap<String, usize>) -> PyResult<Given> {
+    let mut given = Given::new();
+    for operator in &spec.operators {
+        let process: Box<dyn Process> = if let Some(function) = functions.get(&operator.name) {
+            let function = Python::attach(|py| function.clone_ref(py));
+            Box::new(PythonFunction::new(function, operator, spec))
+        } else if let Some(address) = addresses.get(&operator.name) {
+            let pointer = *address as *const std::ffi::c_void;
+            if pointer.is_null() {
+                return Err(PyValueError::new_err(format!("'{}' is at address 0", operator.name)));
+            }
+            // SAFETY: whoever gives an address says that a function of this signature is there (docs/operators.md).
+            let function: foreign::Function = unsafe { std::mem::transmute(pointer) };
+            let attributes = operator.inputs.iter().map(|input| spec.attributes(*input).len());
+            // SAFETY: the same.
+            Box::new(unsafe { foreign::Foreign::new(function, attributes.collect(), operator.schema.kinds.to_vec()) })
+        } else {
+            continue;
+        };
+        given.insert(operator.name.clone(), process);
+    }
+    Ok(given)
+}
+
+/// A graph on the virtual clock.
+#[pyclass(name = "VirtualClock", module = "cepheid._native")]
+pub struct PyVirtualClock(Mutex<(VirtualClock, Builder)>);
+
+/// A panic under the lock leaves what is valid at every step, so that the next call may go on.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[pymethods]
+impl PyVirtualClock {
+    /// For a spec of src/cepheid/service/lowering.py.
+    #[new]
+    #[pyo3(signature = (spec, functions=None, addresses=None))]
+    fn new(
+        spec: &str,
+        functions: Option<HashMap<String, Py<PyAny>>>,
+        addresses: Option<HashMap<String, usize>>,
+    ) -> PyResult<Self> {
+        guard(|| {
+            let spec = Spec::read(spec).map_err(refused)?;
+            let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
+            let clock = VirtualClock::new(spec, given).map_err(refused)?;
+            Ok(PyVirtualClock(Mutex::new((clock, Builder::default()))))
+        })
+    }
+
+    /// A supplier's event arrives; it is not taken before `run`. False if it was refused.
+    fn push(
+        &self,
+        stream: &str,
+        id: &Bound<'_, PyAny>,
+        time: i64,
+        attributes: &Bound<'_, PyMapping>,
+    ) -> PyResult<bool> {
+        guard(|| {
+            let (clock, builder) = &mut *lock(&self.0);
+            let number = stream_named(clock.spec(), stream)?;
+            let spec = &clock.spec().streams[number];
+            let names = spec.attributes.clone();
+            let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
+            let pushed = clock.push(number, bytes);
+            pushed.map_err(|fault| python_record::error(fault, &names))
+        })
+    }
+
+    /// The clock says `now`, and everything that can run does: what consumers receive.
+    fn run<'py>(&self, py: Python<'py>, now: i64) -> PyResult<Vec<Delivered<'py>>> {
+        guard(|| {
+            let (clock, _) = &mut *lock(&self.0);
+            let mut found = Vec::new();
+            for delivery in clock.run(now) {
+                let event = clock.store().read(&delivery.token);
+                let seen = delivered(py, clock.spec(), delivery.consumer, &event, &delivery.head);
+                clock.store().release(delivery.token, Fate::Used);
+                found.push(seen?);
+            }
+            Ok(found)
+        })
+    }
+
+    /// The books, as JSON.
+    fn stats(&self) -> PyResult<String> {
+        guard(|| Ok(lock(&self.0).0.report()))
+    }
+}
+
+/// A graph run by native threads.
+#[pyclass(name = "Engine", module = "cepheid._native")]
+pub struct PyEngine {
+    engine: Engine,
+    builder: Mutex<Builder>,
+}
+
+impl PyEngine {
+    fn consumer(&self, name: &str) -> PyResult<usize> {
+        let consumers = &self.engine.shared().spec.consumers;
+        let found = consumers.iter().position(|consumer| consumer.name == name);
+        found.ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
+    }
+}
+
+fn word(accepted: Accepted) -> &'static str {
+    match accepted {
+        Accepted::Yes => "accepted",
+        Accepted::Duplicate => "duplicate",
+        Accepted::Unread => "unread",
+        Accepted::Full => "full",
+    }
+}
+
+fn seconds(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err("a time to wait is not negative"))
+}
+
+#[pymethods]
+impl PyEngine {
+    /// Starts the threads of a spec.
+    #[new]
+    #[pyo3(signature = (spec, functions=None, addresses=None))]
+    fn new(
+        py: Python<'_>,
+        spec: &str,
+        functions: Option<HashMap<String, Py<PyAny>>>,
+        addresses: Option<HashMap<String, usize>>,
+    ) -> PyResult<Self> {
+        guard(|| {
+            let spec = Spec::read(spec).map_err(refused)?;
+            let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
+            let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
+            Ok(PyEngine {
+                engine,
+                builder: Mutex::default(),
+            })
+        })
+    }
+
+    /// A supplier's event; what became of it.
+    fn push(
+        &self,
+        stream: &str,
+        id: &Bound<'_, PyAny>,
+        time: i64,
+        attributes: &Bound<'_, PyMapping>,
+    ) -> PyResult<&'static str> {
+        guard(|| {
+            let spec = &self.engine.shared().spec;
+            let number = stream_named(spec, stream)?;
+            let stream = &spec.streams[number];
+            let mut builder = lock(&self.builder);
+            let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
+            let pushed = self.engine.push(number, bytes);
+            pushed
+                .map(word)
+                .map_err(|fault| python_record::error(fault, &stream.attributes))
+        })
+    }
+
+    /// The next event of a consumer, waited for at most so many seconds (None: until the engine stops).
+    #[pyo3(signature = (consumer, timeout=None))]
+    fn read<'py>(&self, py: Python<'py>, consumer: &str, timeout: Option<f64>) -> PyResult<Option<Delivered<'py>>> {
+        guard(|| {
+            let number = self.consumer(consumer)?;
+            let timeout = timeout.map(seconds).transpose()?;
+            let Some((token, marks)) = py.detach(|| self.engine.read(number, timeout)) else {
+                return Ok(None);
+            };
+            let shared = self.engine.shared();
+            let event = shared.store.read(&token);
+            let head = Head { marks, ..*event.head };
+            let seen = delivered(py, &shared.spec, number, &event, &head);
+            shared.store.release(token, Fate::Used);
+            seen.map(Some)
+        })
+    }
+
+    /// Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds, from a thread above
+    /// all workers: events accepted and refused, and the most that a push was late, in nanoseconds.
+    fn supply(
+        &self,
+        py: Python<'_>,
+        groups: Vec<(Vec<String>, u64, u64, usize)>,
+        time: f64,
+    ) -> PyResult<(u64, u64, u64)> {
+        guard(|| {
+            let time = seconds(time)?;
+            let spec = &self.engine.shared().spec;
+            let mut found = Vec::new();
+            for (streams, period, jitter, bytes) in groups {
+                let streams = streams
+                    .iter()
+                    .map(|name| stream_named(spec, name))
+                    .collect::<PyResult<_>>()?;
+                let (period, jitter) = (period.max(1) * 1_000, jitter * 1_000);
+                found.push(Group {
+                    streams,
+                    period,
+                    jitter: jitter.min(period / 2),
+                    bytes,
+                });
+            }
+            let supplied = py.detach(|| supply(&self.engine, &found, time))?;
+            Ok((supplied.accepted, supplied.refused, supplied.latest))
+        })
+    }
+
+    /// The books and latencies, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| Ok(py.detach(|| engine_report(self.engine.shared()).to_string())))
+    }
+
+    /// The flight recorder's last moments, as JSON that Perfetto and Chrome read.
+    fn trace(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| Ok(py.detach(|| engine_trace(self.engine.shared()))))
+    }
+
+    /// Begins the latencies and run times anew, as after a warm-up.
+    fn reset_latencies(&self) {
+        self.engine.reset_latencies();
+    }
+
+    /// What the engine has to say of the machine.
+    fn notices(&self) -> Vec<String> {
+        self.engine.shared().notices.clone()
+    }
+
+    /// Waits until nothing is left to do; false if that was not within so many seconds.
+    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        guard(|| {
+            let timeout = seconds(timeout)?;
+            Ok(py.detach(|| self.engine.settle(timeout)))
+        })
+    }
+
+    /// Ends the threads; false if one did not end within so many seconds.
+    fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        guard(|| {
+            let timeout = seconds(timeout)?;
+            Ok(py.detach(|| self.engine.stop(timeout)))
+        })
+    }
+}
+
+impl Drop for PyEngine {
+    /// Operators in Python need the GIL to end.
+    fn drop(&mut self) {
+        Python::attach(|py| py.detach(|| self.engine.stop(Duration::from_secs(1))));
+    }
+}
+
+/// A queue's name and four costs.
+type Costs = (&'static str, f64, f64, f64, f64);
+
+/// Nanoseconds of the queues' operations: name, enqueue and dequeue uncontended, then with two threads at each end.
+#[pyfunction]
+pub fn queue_costs(py: Python<'_>, operations: usize) -> PyResult<Vec<Costs>> {
+    guard(|| {
+        let found = py.detach(|| measure(operations));
+        let row =
+            |(name, one, two): (&'static str, Cost, Cost)| (name, one.enqueue, one.dequeue, two.enqueue, two.dequeue);
+        Ok(found.into_iter().map(row).collect())
+    })
+}

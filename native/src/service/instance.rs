@@ -1,0 +1,134 @@
+//! An operator's instance: what runs it, and the events that it runs with. One thread at a time has it.
+
+use crate::panic;
+use crate::record::IdRef;
+use crate::service::binding::Bound;
+use crate::service::books::{Fate, OperatorBook};
+use crate::service::operators::{Draft, Inputs, Output, Process, Trouble};
+use crate::service::spec::Spec;
+use crate::service::store::{Head, Store, Token};
+use crate::service::topology::Topology;
+
+/// What does not change while a graph runs.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// What runs.
+    pub spec: &'a Spec,
+    /// Its edges.
+    pub topology: &'a Topology,
+    /// Its events.
+    pub store: &'a Store,
+}
+
+/// One operator, ready to run.
+pub struct Instance {
+    operator: usize,
+    process: Box<dyn Process>,
+    /// The inputs of the next run, by edge.
+    pub inputs: Box<[Option<Bound>]>,
+    emitted: i64,
+}
+
+/// What an operator's outputs have in common: the overlap of its inputs' validity (rule G1).
+fn overlap(inputs: &[Option<Bound>], marks: u8) -> Head {
+    let mut head = Head {
+        begin: i64::MIN,
+        end: i64::MAX,
+        pushed: 0,
+        marks,
+    };
+    for bound in inputs.iter().flatten() {
+        head.begin = head.begin.max(bound.head.begin);
+        head.end = head.end.min(bound.head.end);
+        head.pushed = head.pushed.max(bound.head.pushed);
+    }
+    head
+}
+
+struct Emitter<'a, 's> {
+    context: Context<'a>,
+    ring: usize,
+    head: Head,
+    emitted: &'s mut i64,
+    book: &'a OperatorBook,
+    share: &'s mut dyn FnMut(Token, Head),
+}
+
+impl Output for Emitter<'_, '_> {
+    fn emit(&mut self, fill: &mut dyn FnMut(&mut Draft<'_>) -> Result<(), Trouble>) -> Result<(), Trouble> {
+        let Some(mut writer) = self.context.store.claim(self.ring) else {
+            self.book.refused.add(1);
+            return Ok(());
+        };
+        let (schema, time, id) = (self.context.spec.schema(self.ring), self.head.begin, *self.emitted + 1);
+        let encoder = writer.body().build();
+        encoder.start(schema, time, IdRef::Int(id))?;
+        let mut draft = Draft {
+            encoder,
+            schema,
+            time,
+            id,
+        };
+        fill(&mut draft)?;
+        draft.encoder.finish();
+        *self.emitted = id;
+        self.book.emitted.add(1);
+        (self.share)(writer.publish(self.head), self.head);
+        Ok(())
+    }
+}
+
+impl Instance {
+    /// Of the operator at that position.
+    pub fn new(operator: usize, process: Box<dyn Process>, edges: usize) -> Instance {
+        Instance {
+            operator,
+            process,
+            inputs: (0..edges).map(|_| None).collect(),
+            emitted: 0,
+        }
+    }
+
+    /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.
+    pub fn run(
+        &mut self,
+        context: Context<'_>,
+        book: &OperatorBook,
+        marks: u8,
+        share: &mut dyn FnMut(Token, Head),
+    ) -> Result<(), Trouble> {
+        let Instance {
+            operator,
+            process,
+            inputs,
+            emitted,
+        } = self;
+        let mut out = Emitter {
+            context,
+            ring: context.spec.streams.len() + *operator,
+            head: overlap(inputs, marks),
+            emitted,
+            book,
+            share,
+        };
+        let view = Inputs {
+            store: context.store,
+            bound: inputs,
+            edges: &context.topology.inputs[*operator].edges,
+            spec: context.spec,
+        };
+        book.fired.add(1);
+        let outcome = panic::catch(|| process.run(&view, &mut out));
+        let outcome = outcome.unwrap_or_else(|caught| Err(Trouble::Said(caught.to_string())));
+        if outcome.is_err() {
+            book.failed.add(1);
+        }
+        for (edge, input) in inputs.iter_mut().enumerate() {
+            if let Some(bound) = input.take() {
+                book.edges[edge].end(Fate::Used);
+                context.store.release(bound.token, Fate::Used);
+            }
+        }
+        outcome
+    }
+}

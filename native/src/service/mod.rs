@@ -1,0 +1,26 @@
+//! The real-time service: graphs of operators, run by levels (paper, section 4; rules G1-G7).
+//!
+//! `spec` reads what src/cepheid/service/lowering.py writes, `topology` turns it into edges. `binding` judges when an
+//! operator may run, and with what; it knows no threads. `virtual_clock` runs a graph with it, one step after another;
+//! `engine` runs the same graph with an EventProcessor a level (`processor`).
+
+mod atomics;
+pub mod binding;
+pub mod books;
+pub mod consumer;
+pub mod engine;
+pub mod histogram;
+pub mod instance;
+pub mod operators;
+pub mod processor;
+pub mod queue_costs;
+pub mod queues;
+pub mod recorder;
+pub mod report;
+pub mod scheduling;
+pub mod spec;
+pub mod store;
+pub mod supplier;
+pub mod sync;
+pub mod topology;
+pub mod virtual_clock;

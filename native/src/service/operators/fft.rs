@@ -1,0 +1,71 @@
+//! FFT: the magnitude of each of an array's n frequencies, as `abs(fft(x))` of numpy.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use rustfft::num_complex::Complex;
+use rustfft::{Fft as Transform, FftPlanner};
+
+use crate::service::operators::{Inputs, Output, Process, Trouble};
+use crate::value::Val;
+
+/// Transforms are planned once a length and shared by all operators, as they don't change; their memory is not small.
+static PLANNER: LazyLock<Mutex<FftPlanner<f64>>> = LazyLock::new(|| Mutex::new(FftPlanner::new()));
+
+fn planned(length: usize) -> Arc<dyn Transform<f64>> {
+    let mut planner = PLANNER.lock().unwrap_or_else(PoisonError::into_inner);
+    planner.plan_fft_forward(length)
+}
+
+/// Transforms.
+pub struct Fft {
+    payload: usize,
+    /// The transform of the length that came last.
+    transform: Option<Arc<dyn Transform<f64>>>,
+    samples: Vec<Complex<f64>>,
+    scratch: Vec<Complex<f64>>,
+    magnitudes: Vec<f64>,
+}
+
+impl Fft {
+    /// Of this attribute of its input.
+    pub fn new(payload: usize) -> Fft {
+        Fft {
+            payload,
+            transform: None,
+            samples: Vec::new(),
+            scratch: Vec::new(),
+            magnitudes: Vec::new(),
+        }
+    }
+
+    fn transform(&mut self) {
+        let length = self.samples.len();
+        self.magnitudes.clear();
+        if length == 0 {
+            return;
+        }
+        let known = self.transform.take().filter(|transform| transform.len() == length);
+        let transform = known.unwrap_or_else(|| planned(length));
+        let needed = transform.get_inplace_scratch_len();
+        if self.scratch.len() < needed {
+            self.scratch.resize(needed, Complex::default());
+        }
+        transform.process_with_scratch(&mut self.samples, &mut self.scratch[..needed]);
+        self.transform = Some(transform);
+        self.magnitudes.extend(self.samples.iter().map(|x| x.re.hypot(x.im)));
+    }
+}
+
+impl Process for Fft {
+    fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
+        let value = inputs.get(0).map_or(Val::Null, |record| record.get(self.payload));
+        self.samples.clear();
+        match value {
+            Val::Bytes(x) => self.samples.extend(x.iter().map(|x| Complex::from(f64::from(*x)))),
+            Val::Floats(x) => self.samples.extend(x.iter().map(|x| Complex::from(*x))),
+            _ => return out.emit(&mut |_| Ok(())),
+        }
+        self.transform();
+        out.emit(&mut |draft| draft.set(0, &Val::Floats(&self.magnitudes)))
+    }
+}

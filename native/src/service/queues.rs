@@ -1,0 +1,510 @@
+//! The queues of an EventProcessor: InputQ, PendingQ and MovingQ (paper, section 4.1). Each has a bound and never blocks.
+
+use std::collections::VecDeque;
+
+use crate::service::atomics::{AtomicU32, AtomicUsize, Ordering};
+use crate::service::store::Token;
+use crate::service::topology::Reader;
+
+/// Keeps what different threads write often on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Apart<T>(T);
+
+/// A bounded queue of numbers, for any threads, in which nobody ever waits for another.
+///
+/// Each place has a turn: place p takes its first push at turn p and is ready to be popped at p + 1. A push that was
+/// interrupted midway hides what was pushed behind it, until it is complete; whoever pops meanwhile finds the queue empty
+/// instead of waiting, as it may be what keeps the other from going on.
+#[derive(Debug)]
+struct Numbers {
+    places: Box<[(AtomicUsize, AtomicU32)]>,
+    mask: usize,
+    tail: Apart<AtomicUsize>,
+    head: Apart<AtomicUsize>,
+}
+
+impl Numbers {
+    fn new(room: usize) -> Numbers {
+        let room = room.next_power_of_two();
+        Numbers {
+            places: (0..room)
+                .map(|turn| (AtomicUsize::new(turn), AtomicU32::new(0)))
+                .collect(),
+            mask: room - 1,
+            tail: Apart(AtomicUsize::new(0)),
+            head: Apart(AtomicUsize::new(0)),
+        }
+    }
+
+    /// False if it is full.
+    #[inline]
+    fn push(&self, number: u32) -> bool {
+        let mut tail = self.tail.0.load(Ordering::Relaxed);
+        loop {
+            let (turn, place) = &self.places[tail & self.mask];
+            let ahead = turn.load(Ordering::Acquire).wrapping_sub(tail) as isize;
+            if ahead < 0 {
+                return false;
+            }
+            let next = tail.wrapping_add(1);
+            let taken = ahead == 0
+                && self
+                    .tail
+                    .0
+                    .compare_exchange_weak(tail, next, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                place.store(number, Ordering::Relaxed);
+                turn.store(next, Ordering::Release);
+                return true;
+            }
+            tail = self.tail.0.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        loop {
+            let (turn, place) = &self.places[head & self.mask];
+            let next = head.wrapping_add(1);
+            let ahead = turn.load(Ordering::Acquire).wrapping_sub(next) as isize;
+            if ahead < 0 {
+                return None;
+            }
+            let taken = ahead == 0
+                && self
+                    .head
+                    .0
+                    .compare_exchange_weak(head, next, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if taken {
+                let number = place.load(Ordering::Relaxed);
+                turn.store(head.wrapping_add(self.mask + 1), Ordering::Release);
+                return Some(number);
+            }
+            head = self.head.0.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        let head = self.head.0.load(Ordering::SeqCst);
+        let turn = self.places[head & self.mask].0.load(Ordering::SeqCst);
+        (turn.wrapping_sub(head.wrapping_add(1)) as isize) < 0
+    }
+
+    fn len(&self) -> usize {
+        let head = self.head.0.load(Ordering::Relaxed);
+        self.tail.0.load(Ordering::Relaxed).saturating_sub(head)
+    }
+}
+
+/// Supplier events that were not taken yet, first come first taken; for any suppliers and workers, who never wait.
+///
+/// A stream either queues its events, or keeps one, which a newer one replaces in its place (rule G5). The rings of the
+/// streams bound how many can wait, so with room for all of them it is never full.
+#[derive(Debug)]
+pub struct InputQ {
+    /// Tokens, and the numbers of streams that keep one event; a token is never below 65,536.
+    order: Numbers,
+    kept: Box<[AtomicU32]>,
+}
+
+/// What became of an event that was pushed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits.
+    Waits,
+    /// It waits in the place of this one.
+    Replaced(Token),
+    /// There was no room for it.
+    Refused(Token),
+}
+
+impl InputQ {
+    /// With room for so many events of streams with numbers below `streams`.
+    pub fn new(room: usize, streams: usize) -> InputQ {
+        InputQ {
+            order: Numbers::new(room.max(1)),
+            kept: (0..streams).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Puts an event behind the others, or in the place of an older one of its stream.
+    #[inline]
+    pub fn push(&self, token: Token, replaces: bool) -> Pushed {
+        if !replaces {
+            let raw = token.into_raw();
+            if self.order.push(raw) {
+                return Pushed::Waits;
+            }
+            // SAFETY: this is the number that `into_raw` has just given, and the queue did not take.
+            return Pushed::Refused(unsafe { Token::from_raw(raw) });
+        }
+        let stream = token.ring();
+        // Whoever makes it a cell with an event queues the stream, once; whoever finds one there has replaced it.
+        match self.kept[stream].swap(token.into_raw(), Ordering::AcqRel) {
+            // There is room for each stream once.
+            0 => {
+                self.order.push(stream as u32);
+                Pushed::Waits
+            }
+            // SAFETY: the number was made of a token, and the swap took it out of the cell, so that nobody else can.
+            older => Pushed::Replaced(unsafe { Token::from_raw(older) }),
+        }
+    }
+
+    /// The next event.
+    #[inline]
+    pub fn pop(&self) -> Option<Token> {
+        let found = self.order.pop()?;
+        let raw = match self.kept.get(found as usize) {
+            Some(kept) => kept.swap(0, Ordering::AcqRel),
+            None => found,
+        };
+        // SAFETY: the number was made of a token, and was taken out of the queue or the cell by this call only. A stream is
+        // queued when its cell is filled and its cell is emptied only here, so that it is not 0.
+        (raw != 0).then(|| unsafe { Token::from_raw(raw) })
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+/// Operators of one level that are ready, first come first run; each is in it at most once.
+#[derive(Debug)]
+pub struct PendingQ {
+    operators: VecDeque<u32>,
+}
+
+impl PendingQ {
+    /// For so many operators.
+    pub fn new(operators: usize) -> PendingQ {
+        PendingQ {
+            operators: VecDeque::with_capacity(operators),
+        }
+    }
+
+    /// An operator is ready.
+    #[inline]
+    pub fn push(&mut self, operator: usize) {
+        self.operators.push_back(operator as u32);
+    }
+
+    /// The operator whose turn it is.
+    #[inline]
+    pub fn pop(&mut self) -> Option<usize> {
+        self.operators.pop_front().map(|operator| operator as usize)
+    }
+
+    /// How many are ready.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.operators.len()
+    }
+
+    /// Whether none is.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.operators.is_empty()
+    }
+}
+
+/// Events on their way to operators of lower levels, ordered by the level they go to, then by insertion.
+///
+/// An edge has room for as many events as may wait at its operator; then its oldest is replaced. So one busy edge takes
+/// no room from the others.
+#[derive(Debug)]
+pub struct MovingQ {
+    /// The readers that edges lead to, with their events.
+    edges: Vec<(Reader, VecDeque<Token>, usize)>,
+    /// For each level, the highest first, the edges in the order of insertion.
+    order: Vec<VecDeque<u32>>,
+    waiting: usize,
+}
+
+impl MovingQ {
+    /// For edges to (reader, rank of its level, room), and so many levels.
+    pub fn new(edges: &[(Reader, usize, usize)], levels: usize) -> MovingQ {
+        let mut rooms = vec![0; levels];
+        edges.iter().for_each(|(_, level, room)| rooms[*level] += room);
+        MovingQ {
+            edges: edges
+                .iter()
+                .map(|(reader, level, room)| (*reader, VecDeque::with_capacity(*room + 1), *level))
+                .collect(),
+            order: rooms.into_iter().map(VecDeque::with_capacity).collect(),
+            waiting: 0,
+        }
+    }
+
+    /// An event is to go over an edge; the one that it replaces.
+    #[inline]
+    pub fn push(&mut self, edge: usize, room: usize, token: Token) -> Option<Token> {
+        let (_, events, level) = &mut self.edges[edge];
+        events.push_back(token);
+        if events.len() > room {
+            return events.pop_front();
+        }
+        self.order[*level].push_back(edge as u32);
+        self.waiting += 1;
+        None
+    }
+
+    /// The event whose turn it is, and where it goes.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(Reader, Token)> {
+        let edge = self.order.iter_mut().find_map(VecDeque::pop_front)?;
+        self.waiting -= 1;
+        let (reader, events, _) = &mut self.edges[edge as usize];
+        Some((*reader, events.pop_front()?))
+    }
+
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether none does.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::service::books::Fate;
+    use crate::service::store::{Head, Store};
+
+    fn event(store: &Store, ring: usize, begin: i64) -> Token {
+        let head = Head {
+            begin,
+            end: 0,
+            pushed: 0,
+            marks: 0,
+        };
+        store.claim(ring).unwrap().publish(head)
+    }
+
+    fn begin(store: &Store, token: Token) -> i64 {
+        let begin = store.read(&token).head.begin;
+        store.release(token, Fate::Used);
+        begin
+    }
+
+    #[test]
+    fn the_input_queue_keeps_order_and_the_newest() {
+        let store = Store::new([(8, 8), (8, 8)]);
+        let queue = InputQ::new(4, 2);
+        assert_eq!(queue.push(event(&store, 0, 1), true), Pushed::Waits);
+        assert_eq!(queue.push(event(&store, 1, 2), false), Pushed::Waits);
+        let Pushed::Replaced(older) = queue.push(event(&store, 0, 3), true) else {
+            panic!("nothing was replaced")
+        };
+        assert_eq!(begin(&store, older), 1);
+        for begin in [4, 5] {
+            assert_eq!(queue.push(event(&store, 1, begin), false), Pushed::Waits);
+        }
+        let Pushed::Refused(refused) = queue.push(event(&store, 1, 6), false) else {
+            panic!("there was room")
+        };
+        assert_eq!(begin(&store, refused), 6);
+        let taken: Vec<i64> = std::iter::from_fn(|| queue.pop())
+            .map(|token| begin(&store, token))
+            .collect();
+        assert_eq!(taken, [3, 2, 4, 5]);
+        assert!(queue.is_empty());
+    }
+
+    /// Suppliers and workers at once on one stream that replaces: every event is taken once or replaced once.
+    #[test]
+    fn a_replaced_event_is_never_taken() {
+        let store = Store::new([(64, 64)]);
+        let queue = InputQ::new(1, 1);
+        let (each, suppliers) = (20_000_i64, 2);
+        let ended = AtomicU32::new(0);
+        let total = (each * suppliers) as u32;
+        std::thread::scope(|scope| {
+            for supplier in 0..suppliers {
+                let (store, queue, ended) = (&store, &queue, &ended);
+                scope.spawn(move || {
+                    for turn in 0..each {
+                        let pushed = queue.push(event(store, 0, supplier * each + turn), true);
+                        if let Pushed::Replaced(older) | Pushed::Refused(older) = pushed {
+                            store.release(older, Fate::Replaced);
+                            ended.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                let (store, queue, ended) = (&store, &queue, &ended);
+                scope.spawn(move || {
+                    while ended.load(Ordering::Relaxed) < total {
+                        match queue.pop() {
+                            Some(token) => {
+                                store.release(token, Fate::Used);
+                                ended.fetch_add(1, Ordering::Relaxed);
+                            }
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        let book = store.book(0);
+        assert_eq!((book.created, book.held()), (u64::from(total), 0));
+        assert_eq!(
+            book.fates[Fate::Used as usize] + book.fates[Fate::Replaced as usize],
+            book.created
+        );
+    }
+
+    #[test]
+    fn every_number_is_popped_once_and_those_of_a_thread_in_order() {
+        let queue = Numbers::new(8);
+        let each = 30_000_u32;
+        let popped = AtomicU32::new(0);
+        let found: Vec<Vec<u32>> = std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let queue = &queue;
+                scope.spawn(move || {
+                    for turn in 0..each {
+                        while !queue.push(thread * each + turn) {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut found = Vec::new();
+                        while popped.load(Ordering::Relaxed) < 2 * each {
+                            match queue.pop() {
+                                Some(number) => {
+                                    popped.fetch_add(1, Ordering::Relaxed);
+                                    found.push(number);
+                                }
+                                None => std::thread::yield_now(),
+                            }
+                        }
+                        found
+                    })
+                })
+                .collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+        });
+        for numbers in &found {
+            for thread in 0..2 {
+                let own: Vec<&u32> = numbers.iter().filter(|number| **number / each == thread).collect();
+                assert!(own.is_sorted());
+            }
+        }
+        let mut all: Vec<u32> = found.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..2 * each).collect::<Vec<_>>());
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn the_moving_queue_is_ordered_by_level_then_insertion_and_replaces_by_edge() {
+        let store = Store::new([(8, 8)]);
+        let reader = |operator| Reader { operator, edge: 0 };
+        let edges = [(reader(0), 2, 2), (reader(1), 1, 1), (reader(2), 2, 2)];
+        let mut queue = MovingQ::new(&edges, 3);
+        for (edge, begin) in [(0, 1), (2, 2), (1, 3), (0, 4)] {
+            assert!(queue.push(edge, edges[edge].2, event(&store, 0, begin)).is_none());
+        }
+        let older = queue.push(1, 1, event(&store, 0, 5)).unwrap();
+        assert_eq!(begin(&store, older), 3);
+        assert_eq!(queue.len(), 4);
+        let moved: Vec<(usize, i64)> = std::iter::from_fn(|| queue.pop())
+            .map(|(reader, token)| (reader.operator, begin(&store, token)))
+            .collect();
+        assert_eq!(moved, [(1, 5), (0, 1), (2, 2), (0, 4)]);
+        assert!(queue.is_empty());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::service::store::{Head, Store};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn loom_what_is_pushed_is_popped_once() {
+        loom::model(|| {
+            let queue = Arc::new(Numbers::new(2));
+            let pushers: Vec<_> = [7, 9]
+                .map(|number| {
+                    let queue = queue.clone();
+                    thread::spawn(move || assert!(queue.push(number)))
+                })
+                .into();
+            let early = queue.pop();
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+            let mut found: Vec<u32> = early.into_iter().chain(std::iter::from_fn(|| queue.pop())).collect();
+            found.sort_unstable();
+            assert_eq!(found, [7, 9]);
+        });
+    }
+
+    /// A stream that replaces, two suppliers and a worker: each event is taken once or replaced once.
+    #[test]
+    fn loom_a_replaced_event_is_never_taken() {
+        loom::model(|| {
+            let shared = Arc::new((InputQ::new(1, 1), Store::new([(2, 2)])));
+            // Slots are made when they are first met, by a OnceLock, which loom does not follow: so meet them before.
+            drop(shared.1.claim(0));
+            let pushers: Vec<_> = (0..2)
+                .map(|begin| {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        let head = Head {
+                            begin,
+                            end: 0,
+                            pushed: 0,
+                            marks: 0,
+                        };
+                        let token = shared.1.claim(0).unwrap().publish(head);
+                        match shared.0.push(token, true) {
+                            Pushed::Waits => 0,
+                            Pushed::Replaced(older) | Pushed::Refused(older) => {
+                                shared.1.forget(older);
+                                1
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut taken = 0;
+            if let Some(token) = shared.0.pop() {
+                shared.1.forget(token);
+                taken += 1;
+            }
+            let replaced: i32 = pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum();
+            while let Some(token) = shared.0.pop() {
+                shared.1.forget(token);
+                taken += 1;
+            }
+            assert_eq!(taken + replaced, 2);
+            assert_eq!(shared.1.book(0).held(), 0);
+        });
+    }
+}

@@ -1,0 +1,175 @@
+//! The flight recorder: the last moments of every thread's scheduling, to be looked at as a trace in Perfetto or Chrome.
+//!
+//! Each thread writes into a ring of its own, two words a moment. Who reads while a thread writes may lose the oldest
+//! moments, never wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Map, json};
+
+use crate::json::Json;
+
+/// Moments that are kept, a thread.
+pub const MOMENTS: usize = 2_048;
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Began to run an operator.
+    Begin = 1,
+    /// An operator returned.
+    End,
+    /// Took a supplier event.
+    Take,
+    /// Moved an event to an operator of another level.
+    Move,
+    /// An operator was invoked and let go of its inputs.
+    Shed,
+    /// Found nothing to do.
+    Sleep,
+    /// Was woken.
+    Wake,
+    /// Waited, so as not to take all time from threads that are not real-time.
+    Pause,
+}
+
+impl What {
+    fn named(number: u64) -> Option<What> {
+        let all = [
+            What::Begin,
+            What::End,
+            What::Take,
+            What::Move,
+            What::Shed,
+            What::Sleep,
+            What::Wake,
+            What::Pause,
+        ];
+        all.into_iter().find(|what| *what as u64 == number)
+    }
+}
+
+/// The ring of one thread.
+#[derive(Debug)]
+pub struct Track {
+    name: String,
+    moments: Box<[(AtomicU64, AtomicU64)]>,
+    next: AtomicU64,
+}
+
+impl Track {
+    /// Of a thread of that name.
+    pub fn new(name: String) -> Track {
+        Track {
+            name,
+            moments: (0..MOMENTS).map(|_| Default::default()).collect(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes a moment; only the track's own thread does.
+    #[inline]
+    pub fn note(&self, nanoseconds: u64, what: What, which: usize) {
+        let next = self.next.load(Ordering::Relaxed);
+        let (time, moment) = &self.moments[next as usize % MOMENTS];
+        time.store(nanoseconds, Ordering::Relaxed);
+        moment.store((which as u64) << 8 | what as u64, Ordering::Relaxed);
+        self.next.store(next + 1, Ordering::Release);
+    }
+
+    fn moments(&self) -> Vec<(u64, What, usize)> {
+        let next = self.next.load(Ordering::Acquire);
+        // The oldest may be being written just now.
+        let first = next.saturating_sub(MOMENTS as u64 - 16);
+        let read = |place: u64| {
+            let (time, moment) = &self.moments[place as usize % MOMENTS];
+            let moment = moment.load(Ordering::Relaxed);
+            let what = What::named(moment & 0xff)?;
+            Some((time.load(Ordering::Relaxed), what, (moment >> 8) as usize))
+        };
+        let found: Vec<_> = (first..next).filter_map(read).collect();
+        // What was overwritten meanwhile is newer than what follows it.
+        let torn = found
+            .windows(2)
+            .rposition(|pair| pair[0].0 > pair[1].0)
+            .map_or(0, |place| place + 1);
+        found[torn..].to_vec()
+    }
+}
+
+/// The names that a trace shows.
+pub struct Names<'a> {
+    /// Of operators.
+    pub operators: Vec<&'a str>,
+    /// Of streams.
+    pub streams: Vec<&'a str>,
+}
+
+/// The tracks as a trace in the format of Chrome's tracer, which Perfetto opens.
+pub fn trace<'t>(tracks: impl Iterator<Item = &'t Track>, names: &Names<'_>) -> String {
+    let mut events = Vec::new();
+    for (number, track) in tracks.enumerate() {
+        let thread = number + 1;
+        events.push(json!({"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": track.name}}));
+        events.push(
+            json!({"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": thread, "args": {"sort_index": thread}}),
+        );
+        let mut is_open = false;
+        for (time, what, which) in track.moments() {
+            let of = |names: &[&str]| names.get(which).copied().unwrap_or("?").to_owned();
+            let (phase, name) = match what {
+                What::Begin => ("B", of(&names.operators)),
+                // Its beginning may have been overwritten.
+                What::End if !is_open => continue,
+                What::End => ("E", of(&names.operators)),
+                What::Take => ("i", format!("take {}", of(&names.streams))),
+                What::Move => ("i", format!("move to {}", of(&names.operators))),
+                What::Shed => ("i", format!("shed at {}", of(&names.operators))),
+                What::Sleep => ("i", "sleep".to_owned()),
+                What::Wake => ("i", "wake".to_owned()),
+                What::Pause => ("i", "pause".to_owned()),
+            };
+            match what {
+                What::Begin => is_open = true,
+                What::End => is_open = false,
+                _ => {}
+            }
+            let mut event = Map::new();
+            event.insert("ph".into(), phase.into());
+            event.insert("name".into(), name.into());
+            event.insert("pid".into(), 1.into());
+            event.insert("tid".into(), thread.into());
+            event.insert("ts".into(), (time as f64 / 1e3).into());
+            if phase == "i" {
+                event.insert("s".into(), "t".into());
+            }
+            events.push(Json::Object(event));
+        }
+    }
+    json!({"traceEvents": events, "displayTimeUnit": "ns"}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_the_last_moments_in_order() {
+        let track = Track::new("worker".to_owned());
+        for turn in 0..3 * MOMENTS as u64 {
+            let what = if turn % 2 == 0 { What::Begin } else { What::End };
+            track.note(turn * 1_000, what, 0);
+        }
+        let names = Names {
+            operators: vec!["fused"],
+            streams: vec![],
+        };
+        let text = trace([&track].into_iter(), &names);
+        let json: Json = serde_json::from_str(&text).unwrap();
+        let events = json["traceEvents"].as_array().unwrap();
+        let times: Vec<f64> = events.iter().filter_map(|e| e["ts"].as_f64()).collect();
+        assert!(times.len() > MOMENTS - 20 && times.is_sorted());
+        assert_eq!(*times.last().unwrap(), (3 * MOMENTS - 1) as f64);
+        assert_eq!(events.last().unwrap()["name"], "fused");
+    }
+}

@@ -1,0 +1,275 @@
+//! How levels become thread priorities, and how real-time threads leave time for the rest.
+//!
+//! Linux stops real-time threads that leave nothing to the others (by default 50 ms of each second, all of them at once), which
+//! would hit the most important level as hard as the least. So the lowest level is not real-time, and the others keep
+//! below the limit by themselves: in each period they may use a share of the cores, the highest level a little more than
+//! those below it; what is beyond is waited for. No load on one level then stops another.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Under which policy a thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// SCHED_RR with this priority.
+    RoundRobin(i32),
+    /// SCHED_OTHER with this niceness.
+    Nice(i32),
+}
+
+/// How the threads of a level run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelPolicy {
+    /// Workers.
+    pub worker: Policy,
+    /// Movers: just below the workers of their level, above those of the next.
+    pub mover: Policy,
+    /// The share of the cores, in per mille, beyond which the level's workers wait for the next period.
+    pub share: Option<u64>,
+}
+
+/// The highest priority that the engine gives itself; suppliers and consumers that must never wait can be above.
+pub const HIGHEST: i32 = 80;
+/// The watchdog's, above all workers.
+pub const WATCHDOG: i32 = HIGHEST + 1;
+
+/// Shares of the highest level and of those below it. The kernel's limit is 950.
+const HIGHEST_SHARE: u64 = 920;
+const LOWER_SHARE: u64 = 850;
+
+/// The policies of so many levels, highest first. `real_time` is the highest priority allowed, if any is.
+pub fn policies(levels: usize, prioritised: bool, real_time: Option<i32>) -> Vec<LevelPolicy> {
+    let plain = LevelPolicy {
+        worker: Policy::Nice(0),
+        mover: Policy::Nice(0),
+        share: None,
+    };
+    if !prioritised {
+        return vec![plain; levels];
+    }
+    let Some(highest) = real_time.filter(|allowed| *allowed >= 2) else {
+        // Niceness goes to 19; workers and movers of a level are neighbours as far as that reaches.
+        let nice = |place: usize| Policy::Nice((place * 19 / (2 * levels).max(1)) as i32);
+        return (0..levels)
+            .map(|level| LevelPolicy {
+                worker: nice(2 * level),
+                mover: nice(2 * level + 1),
+                share: None,
+            })
+            .collect();
+    };
+    let highest = highest.min(HIGHEST);
+    (0..levels)
+        .map(|level| {
+            if level > 0 && level + 1 == levels {
+                return plain;
+            }
+            let worker = (highest - 2 * level as i32).max(2);
+            LevelPolicy {
+                worker: Policy::RoundRobin(worker),
+                mover: Policy::RoundRobin(worker - 1),
+                share: Some(if level == 0 { HIGHEST_SHARE } else { LOWER_SHARE }),
+            }
+        })
+        .collect()
+}
+
+/// Gives the calling thread a policy, and timers without slack.
+pub fn adopt(policy: Policy) -> io::Result<()> {
+    // SAFETY: takes numbers and concerns the calling thread only. Slack first: a real-time thread's can't be set.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+    match policy {
+        Policy::RoundRobin(priority) => {
+            let parameters = libc::sched_param {
+                sched_priority: priority,
+            };
+            // SAFETY: pthread_self is always a live thread, and the parameters outlive the call.
+            let status =
+                unsafe { libc::pthread_setschedparam(libc::pthread_self(), libc::SCHED_RR, &raw const parameters) };
+            if status == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(status))
+            }
+        }
+        Policy::Nice(0) => Ok(()),
+        Policy::Nice(niceness) => {
+            // SAFETY: takes numbers; on Linux niceness is a thread's, and 0 is the calling one.
+            let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
+            if status == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        }
+    }
+}
+
+/// Nanoseconds of a clock.
+#[inline]
+pub fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the struct that we own.
+    unsafe { libc::clock_gettime(id, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Nanoseconds of the monotonic clock.
+#[inline]
+pub fn monotonic() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Microseconds since the epoch.
+#[inline]
+pub fn now() -> i64 {
+    (clock(libc::CLOCK_REALTIME) / 1_000) as i64
+}
+
+/// Waits until a moment of the monotonic clock.
+pub fn sleep_until(nanoseconds: u64) {
+    let time = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as i64,
+        tv_nsec: (nanoseconds % 1_000_000_000) as i64,
+    };
+    // SAFETY: reads the struct that we own. An interruption only shortens the wait, which callers check again.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut(),
+        )
+    };
+}
+
+/// A period of the shares.
+const PERIOD: u64 = 10_000_000;
+
+/// What the real-time workers have used of the current period, all together.
+#[derive(Debug)]
+pub struct Governor {
+    cores: u64,
+    period: AtomicU64,
+    spent: AtomicU64,
+}
+
+/// What one worker has used.
+#[derive(Debug, Default)]
+pub struct Spending {
+    period: u64,
+    spent: u64,
+    /// The thread's CPU time when it was last looked at.
+    seen: u64,
+}
+
+impl Governor {
+    /// For so many cores.
+    pub fn new(cores: usize) -> Governor {
+        Governor {
+            cores: cores as u64,
+            period: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+        }
+    }
+
+    /// Accounts what the calling worker used since the last call; until when it must wait, if it must.
+    pub fn account(&self, own: &mut Spending, share: u64) -> Option<u64> {
+        let used = clock(libc::CLOCK_THREAD_CPUTIME_ID);
+        let delta = used.saturating_sub(own.seen);
+        own.seen = used;
+        self.judge(own, share, monotonic(), delta)
+    }
+
+    fn judge(&self, own: &mut Spending, share: u64, now: u64, delta: u64) -> Option<u64> {
+        let budget = PERIOD * self.cores * share / 1_000;
+        let own_budget = PERIOD * share / 1_000;
+        let period = now / PERIOD;
+        let known = self.period.load(Ordering::Relaxed);
+        if known != period
+            && self
+                .period
+                .compare_exchange(known, period, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            // What was used beyond a budget, by operators that run long, is owed.
+            let passed = period.saturating_sub(known).saturating_mul(budget);
+            let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |spent| {
+                Some(spent.saturating_sub(passed))
+            });
+        }
+        if own.period != period {
+            let passed = period.saturating_sub(own.period).saturating_mul(own_budget);
+            own.spent = own.spent.saturating_sub(passed);
+            own.period = period;
+        }
+        own.spent += delta;
+        let spent = self.spent.fetch_add(delta, Ordering::Relaxed) + delta;
+        (spent >= budget || own.spent >= own_budget).then_some((period + 1) * PERIOD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn movers_are_between_their_workers_and_the_next_level() {
+        let found = policies(4, true, Some(99));
+        let priorities: Vec<i32> = found[..3]
+            .iter()
+            .flat_map(|level| [level.worker, level.mover])
+            .map(|policy| match policy {
+                Policy::RoundRobin(priority) => priority,
+                Policy::Nice(_) => panic!("{policy:?}"),
+            })
+            .collect();
+        assert!(priorities.windows(2).all(|pair| pair[0] > pair[1]), "{priorities:?}");
+        assert_eq!(priorities[0], HIGHEST);
+        assert_eq!((found[3].worker, found[3].share), (Policy::Nice(0), None));
+        assert!(found[0].share > found[1].share && found[0].share < Some(950));
+    }
+
+    #[test]
+    fn a_single_level_is_real_time() {
+        let found = policies(1, true, Some(99));
+        assert_eq!(found[0].worker, Policy::RoundRobin(HIGHEST));
+    }
+
+    #[test]
+    fn without_the_privilege_levels_are_nice() {
+        let found = policies(3, true, None);
+        assert_eq!(found[0].worker, Policy::Nice(0));
+        let Policy::Nice(lowest) = found[2].worker else {
+            panic!()
+        };
+        assert!((10..=19).contains(&lowest));
+        assert!(policies(3, false, Some(99)).iter().all(|l| l.worker == Policy::Nice(0)));
+    }
+
+    #[test]
+    fn who_uses_more_than_its_share_waits_and_what_is_owed_is_paid() {
+        let governor = Governor::new(2);
+        let (mut one, mut two) = (Spending::default(), Spending::default());
+        let start = 1_000 * PERIOD;
+        // Two workers at 85% of two cores: 17 ms of each 10.
+        assert_eq!(governor.judge(&mut one, 850, start, 8_000_000), None);
+        assert_eq!(governor.judge(&mut two, 850, start, 8_000_000), None);
+        assert_eq!(governor.judge(&mut one, 850, start + 1, 400_000), None);
+        assert_eq!(governor.judge(&mut one, 850, start + 2, 200_000), Some(start + PERIOD));
+        // The highest level may use a little more.
+        let mut high = Spending::default();
+        assert_eq!(governor.judge(&mut high, 920, start + 3, 500_000), None);
+        // In the next period both go on, but an operator that ran for 40 ms has to be paid for.
+        assert_eq!(governor.judge(&mut two, 850, start + PERIOD, 1_000), None);
+        assert_eq!(
+            governor.judge(&mut two, 850, start + PERIOD + 1, 40_000_000),
+            Some(start + 2 * PERIOD)
+        );
+        assert_eq!(
+            governor.judge(&mut two, 850, start + 2 * PERIOD, 0),
+            Some(start + 3 * PERIOD)
+        );
+        assert_eq!(governor.judge(&mut two, 850, start + 6 * PERIOD, 0), None);
+    }
+}

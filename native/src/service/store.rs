@@ -1,0 +1,523 @@
+//! The EventStore: one ring an event type, one instance an event, read in place by everyone who needs it.
+//!
+//! A ring begins with as many slots as the plan says can be valid at once. A slot is reclaimed lazily: what was in it stays
+//! until its turn comes, and it is passed over while someone holds it. Where all are held the ring grows by a slot, up
+//! to its bound; at the bound the new event is refused, never an old one overwritten. A slot keeps its buffer, so that
+//! nothing is allocated once a ring has met its largest events and its slowest readers.
+//!
+//! Why this is sound, slot by slot. `refs` is 0 for a free slot, 1 while the last reader closes the books, and else the number
+//! of tokens plus 1. Only who changes 0 to 2 (compare-exchange, acquire) may write, and it holds the only token until it
+//! makes more from it; so while a token exists nobody writes, and a token is not `Copy`. The last release (from 2 to 1,
+//! acquire-release) sees all that other readers did before theirs; it stores 0 with release, which the next writer's acquire sees.
+//! The tests named loom_ run this protocol through every interleaving (atomics.rs says how).
+
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use crate::record::Encoder;
+use crate::service::atomics::{AtomicU8, AtomicU32, Ordering, fence};
+use crate::service::books::{Counter, FATES, Fate};
+
+/// No ring has more slots: a token has 16 bits for one.
+pub const MAX_SLOTS: usize = u16::MAX as usize;
+
+const CHUNK: usize = 16;
+
+/// The label of an event that was stale.
+pub const STALE: u8 = 1;
+/// The label of an event whose inputs did not keep a relative set.
+pub const RELATIVE: u8 = 2;
+
+/// What the service knows of an event besides its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// When its validity begins, in microseconds.
+    pub begin: i64,
+    /// When it ends; `i64::MAX` is never.
+    pub end: i64,
+    /// When the last supplier event in it was pushed, in nanoseconds of the monotonic clock.
+    pub pushed: u64,
+    /// STALE, RELATIVE.
+    pub marks: u8,
+}
+
+/// A record's bytes: copied from a supplier, or built in place by an operator.
+#[derive(Debug, Default)]
+pub struct Body {
+    copied: Vec<u64>,
+    /// For operators.
+    pub encoder: Encoder,
+    is_copy: bool,
+}
+
+impl Body {
+    /// Takes the bytes of a checked record.
+    pub fn copy(&mut self, record: &[u8]) {
+        self.copied.clear();
+        self.copied.resize(record.len().div_ceil(8), 0);
+        bytemuck::cast_slice_mut::<u64, u8>(&mut self.copied)[..record.len()].copy_from_slice(record);
+        self.is_copy = true;
+    }
+
+    /// An empty encoder for one record.
+    pub fn build(&mut self) -> &mut Encoder {
+        self.is_copy = false;
+        self.encoder.clear();
+        &mut self.encoder
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.is_copy {
+            bytemuck::cast_slice(&self.copied)
+        } else {
+            self.encoder.bytes()
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    refs: AtomicU32,
+    /// A bit for each fate that some reader gave it.
+    fates: AtomicU8,
+    content: UnsafeCell<(Head, Body)>,
+}
+
+// SAFETY: `content` is written only by who claimed the slot and read only by who holds a token of it; `refs` keeps the
+// two apart, with the orderings that the module's head explains.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    fn new() -> Slot {
+        let head = Head {
+            begin: 0,
+            end: 0,
+            pushed: 0,
+            marks: 0,
+        };
+        Slot {
+            refs: AtomicU32::new(0),
+            fates: AtomicU8::new(0),
+            content: UnsafeCell::new((head, Body::default())),
+        }
+    }
+
+    fn claim(&self) -> bool {
+        let refs = &self.refs;
+        refs.load(Ordering::Relaxed) == 0
+            && refs
+                .compare_exchange(0, 2, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// The right to read one event; given back with `release`. Not `Copy`: one that exists is one that is counted.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a token that is dropped keeps its slot forever"]
+pub struct Token(u32);
+
+impl Token {
+    fn new(ring: usize, slot: usize) -> Token {
+        Token((ring as u32 + 1) << 16 | slot as u32)
+    }
+
+    /// The number of its producer.
+    pub fn ring(&self) -> usize {
+        (self.0 >> 16) as usize - 1
+    }
+
+    fn slot(&self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// As a number that is not 0, for cells that are swapped.
+    pub fn into_raw(self) -> u32 {
+        self.0
+    }
+
+    /// The token that was that number.
+    ///
+    /// # Safety
+    /// The number came from `into_raw`, and is made a token again only once.
+    pub unsafe fn from_raw(raw: u32) -> Token {
+        Token(raw)
+    }
+}
+
+/// The events of one type.
+#[derive(Debug)]
+struct Ring {
+    /// Slots are made, CHUNK at a time, when the ring first grows to them.
+    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+    bound: u32,
+    /// How many of them are in use so far.
+    active: AtomicU32,
+    next: AtomicU32,
+    created: Counter,
+    fates: [Counter; 4],
+    refused: Counter,
+}
+
+/// How the events of a type fared. `held` is what was created and has no fate yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingBook {
+    /// Events that were put in.
+    pub created: u64,
+    /// By fate, in the order of FATES.
+    pub fates: [u64; 4],
+    /// Events for which there was no room.
+    pub refused: u64,
+    /// Slots in use so far.
+    pub slots: usize,
+    /// Slots that there can be.
+    pub bound: usize,
+}
+
+impl RingBook {
+    /// What was created and has no fate yet.
+    pub fn held(&self) -> u64 {
+        self.created.saturating_sub(self.fates.iter().sum())
+    }
+}
+
+/// All rings, by the numbers of the producers.
+#[derive(Debug)]
+pub struct Store {
+    rings: Box<[Ring]>,
+}
+
+/// A slot that was claimed and is being written.
+#[derive(Debug)]
+pub struct Writer<'s> {
+    store: &'s Store,
+    token: Token,
+    /// Writes through a shared store, so it must not be shared itself.
+    not_sync: PhantomData<*mut ()>,
+}
+
+/// An event, while someone holds a token of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'t> {
+    /// What the service knows of it.
+    pub head: &'t Head,
+    /// Its record.
+    pub bytes: &'t [u8],
+}
+
+impl Store {
+    /// For rings of (slots to begin with, the most slots).
+    pub fn new(sizes: impl IntoIterator<Item = (usize, usize)>) -> Store {
+        let ring = |(first, most): (usize, usize)| {
+            let most = most.clamp(1, MAX_SLOTS);
+            Ring {
+                chunks: (0..most.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+                bound: most as u32,
+                active: AtomicU32::new(first.clamp(1, most) as u32),
+                next: AtomicU32::new(0),
+                created: Counter::default(),
+                fates: Default::default(),
+                refused: Counter::default(),
+            }
+        };
+        Store {
+            rings: sizes.into_iter().map(ring).collect(),
+        }
+    }
+
+    fn slot(&self, token: &Token) -> &Slot {
+        self.rings[token.ring()].slot(token.slot())
+    }
+
+    /// The ring's next free slot; None, and counted, if all are held and there can be no more.
+    pub fn claim(&self, ring_number: usize) -> Option<Writer<'_>> {
+        let ring = &self.rings[ring_number];
+        let found = ring.claim();
+        if found.is_none() {
+            ring.refused.add(1);
+        }
+        found.map(|slot| Writer {
+            store: self,
+            token: Token::new(ring_number, slot),
+            not_sync: PhantomData,
+        })
+    }
+
+    /// Another token of the same event.
+    #[inline]
+    pub fn retain(&self, token: &Token) -> Token {
+        // Relaxed is enough, as for Arc: who has a token can give one away only by something that synchronises.
+        self.slot(token).refs.fetch_add(1, Ordering::Relaxed);
+        Token(token.0)
+    }
+
+    /// The event of a token.
+    #[inline]
+    pub fn read<'t>(&'t self, token: &'t Token) -> Event<'t> {
+        // SAFETY: the token is borrowed for as long as the event is, so `refs` stays above 1 and nobody writes.
+        let (head, body) = unsafe { &*self.slot(token).content.get() };
+        Event {
+            head,
+            bytes: body.bytes(),
+        }
+    }
+
+    /// A reader is done with an event, for this reason.
+    #[inline]
+    pub fn release(&self, token: Token, fate: Fate) {
+        self.slot(&token).fates.fetch_or(1 << fate as u8, Ordering::Relaxed);
+        self.forget(token);
+    }
+
+    /// Gives a token back that stood for no reader.
+    #[inline]
+    pub fn forget(&self, token: Token) {
+        let slot = self.slot(&token);
+        // Release: what this reader did comes before what the last one, and then the next writer, does.
+        if slot.refs.fetch_sub(1, Ordering::Release) != 2 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let fates = slot.fates.load(Ordering::Relaxed);
+        let fate = FATES.into_iter().find(|fate| fates >> *fate as u8 & 1 == 1);
+        // An event that nobody reads was of as much use as it could be.
+        self.rings[token.ring()].fates[fate.unwrap_or(Fate::Used) as usize].add(1);
+        slot.refs.store(0, Ordering::Release);
+    }
+
+    /// The books of a ring.
+    pub fn book(&self, ring: usize) -> RingBook {
+        let ring = &self.rings[ring];
+        RingBook {
+            created: ring.created.get(),
+            fates: [0, 1, 2, 3].map(|fate: usize| ring.fates[fate].get()),
+            refused: ring.refused.get(),
+            slots: ring.active.load(Ordering::Relaxed) as usize,
+            bound: ring.bound as usize,
+        }
+    }
+}
+
+impl Ring {
+    #[inline]
+    fn slot(&self, number: usize) -> &Slot {
+        let chunk = self.chunks[number / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Slot::new()).collect());
+        &chunk[number % CHUNK]
+    }
+
+    fn claim(&self) -> Option<usize> {
+        loop {
+            let active = self.active.load(Ordering::Relaxed);
+            let first = self.next.fetch_add(1, Ordering::Relaxed);
+            let free = (0..active).find(|step| self.slot((first.wrapping_add(*step) % active) as usize).claim());
+            if let Some(step) = free {
+                if step > 0 {
+                    self.next.store(first.wrapping_add(step + 1), Ordering::Relaxed);
+                }
+                return Some((first.wrapping_add(step) % active) as usize);
+            }
+            if active == self.bound {
+                return None;
+            }
+            // Who loses this race finds a larger ring.
+            let _ = self
+                .active
+                .compare_exchange(active, active + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Where the record goes.
+    pub fn body(&mut self) -> &mut Body {
+        &mut self.content().1
+    }
+
+    fn content(&mut self) -> &mut (Head, Body) {
+        // SAFETY: this is the only token of a slot that this writer claimed, and it is borrowed mutably with the writer.
+        unsafe { &mut *self.store.slot(&self.token).content.get() }
+    }
+
+    /// The event is complete; the first token of it.
+    pub fn publish(mut self, head: Head) -> Token {
+        self.content().0 = head;
+        let store = self.store;
+        store.slot(&self.token).fates.store(0, Ordering::Relaxed);
+        store.rings[self.token.ring()].created.add(1);
+        // Dropping the writer would free the slot; its token goes on instead.
+        let token = Token(self.token.0);
+        std::mem::forget(self);
+        token
+    }
+}
+
+impl Drop for Writer<'_> {
+    /// Nothing came of it: the slot is free again.
+    fn drop(&mut self) {
+        self.store.slot(&self.token).refs.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn head(begin: i64) -> Head {
+        Head {
+            begin,
+            end: i64::MAX,
+            pushed: 0,
+            marks: 0,
+        }
+    }
+
+    fn put(store: &Store, ring: usize, word: u64) -> Option<Token> {
+        let mut writer = store.claim(ring)?;
+        writer.body().copy(&word.to_le_bytes());
+        Some(writer.publish(head(word as i64)))
+    }
+
+    fn word(store: &Store, token: &Token) -> u64 {
+        u64::from_le_bytes(store.read(token).bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn a_slot_is_reclaimed_only_when_nobody_holds_it() {
+        let store = Store::new([(1, 2)]);
+        let one = put(&store, 0, 1).unwrap();
+        let again = store.retain(&one);
+        let two = put(&store, 0, 2).unwrap();
+        assert!(put(&store, 0, 3).is_none());
+        store.release(one, Fate::Replaced);
+        assert!(put(&store, 0, 3).is_none());
+        assert_eq!(word(&store, &again), 1);
+        store.release(again, Fate::Used);
+        let four = put(&store, 0, 4).unwrap();
+        assert_eq!((word(&store, &two), word(&store, &four)), (2, 4));
+        let book = store.book(0);
+        assert_eq!(
+            (book.created, book.fates, book.refused, book.held()),
+            (3, [1, 0, 0, 0], 2, 2)
+        );
+        store.release(two, Fate::Shed);
+        store.release(four, Fate::Expired);
+        assert_eq!(store.book(0).fates, [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_ring_begins_small_and_grows_only_when_all_is_held() {
+        let store = Store::new([(2, 5)]);
+        for turn in 0..100 {
+            let token = put(&store, 0, turn).unwrap();
+            store.release(token, Fate::Used);
+        }
+        assert_eq!(store.book(0).slots, 2);
+        let held: Vec<Token> = (0..4).map(|turn| put(&store, 0, turn).unwrap()).collect();
+        assert_eq!(store.book(0).slots, 4);
+        held.into_iter().for_each(|token| store.release(token, Fate::Used));
+        assert_eq!(store.book(0).held(), 0);
+    }
+
+    #[test]
+    fn a_writer_that_gives_up_leaves_the_slot_free() {
+        let store = Store::new([(1, 1)]);
+        drop(store.claim(0).unwrap());
+        assert!(put(&store, 0, 1).is_some());
+        assert_eq!(store.book(0).created, 1);
+    }
+
+    /// Writers and slow readers on a small ring: no reader ever sees a word that is not its own, and the books balance.
+    #[test]
+    fn readers_never_see_another_event() {
+        use std::sync::mpsc::sync_channel;
+        let store = Store::new([(2, 6)]);
+        let refused = std::sync::atomic::AtomicU64::new(0);
+        let each = 20_000_u64;
+        let (sender, receiver) = sync_channel::<(Token, u64)>(4);
+        let receiver = std::sync::Mutex::new(receiver);
+        std::thread::scope(|scope| {
+            for writer in 0..2_u64 {
+                let (sender, store, refused) = (sender.clone(), &store, &refused);
+                scope.spawn(move || {
+                    for turn in 0..each {
+                        let value = writer << 32 | turn;
+                        let Some(token) = put(store, 0, value) else {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        sender.send((store.retain(&token), value)).unwrap();
+                        store.release(token, Fate::Replaced);
+                    }
+                });
+            }
+            drop(sender);
+            for _ in 0..2 {
+                let (receiver, store) = (&receiver, &store);
+                scope.spawn(move || {
+                    loop {
+                        let Ok((token, value)) = receiver.lock().unwrap().recv() else {
+                            break;
+                        };
+                        std::thread::yield_now();
+                        assert_eq!(word(store, &token), value);
+                        assert_eq!(store.read(&token).head.begin, value as i64);
+                        store.release(token, Fate::Used);
+                    }
+                });
+            }
+        });
+        let book = store.book(0);
+        let refused = refused.into_inner();
+        assert_eq!(book.created + refused, 2 * each);
+        assert_eq!((book.fates[0], book.held(), book.refused), (book.created, 0, refused));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell as Watched;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A ring of one slot, beside which a cell is written and read as the slot is: loom says if both happen at once.
+    #[test]
+    fn loom_no_slot_is_written_while_it_is_read() {
+        loom::model(|| {
+            let shared = Arc::new((Store::new([(1, 1)]), Watched::new(0_u64)));
+            let write = |shared: &(Store, Watched<u64>), word: u64| {
+                let mut writer = shared.0.claim(0)?;
+                // SAFETY: what is being tested: a claimed slot is the writer's alone.
+                shared.1.with_mut(|cell| unsafe { *cell = word });
+                writer.body().copy(&word.to_le_bytes());
+                let head = Head {
+                    begin: 0,
+                    end: 0,
+                    pushed: 0,
+                    marks: 0,
+                };
+                Some(writer.publish(head))
+            };
+            let token = write(&shared, 1).unwrap();
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (shared, token) = (shared.clone(), shared.0.retain(&token));
+                    thread::spawn(move || {
+                        // SAFETY: what is being tested: nobody writes while there is a token.
+                        assert_eq!(shared.1.with(|cell| unsafe { *cell }), 1);
+                        shared.0.release(token, Fate::Used);
+                    })
+                })
+                .collect();
+            shared.0.release(token, Fate::Replaced);
+            let second = write(&shared, 2);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            if let Some(second) = second {
+                shared.0.release(second, Fate::Used);
+            }
+            let book = shared.0.book(0);
+            assert_eq!((book.held(), book.fates[0]), (0, book.created));
+        });
+    }
+}

@@ -1,0 +1,210 @@
+"""The engine in this process: suppliers push, native threads run the graph, consumers read.
+
+    with Engine(load("app.yaml")) as engine:
+        engine.push("vibration1", {"samples": samples})
+        for received in engine.consumer("plant"):
+            ...
+
+`push` never waits, and no worker waits for a consumer: one that does not read loses its oldest events, counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import logging
+import threading
+import time as clock
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, TypeAlias
+
+from cepheid import _native
+from cepheid.app.application import Application
+from cepheid.model.events import Event, EventId
+from cepheid.model.types import Value
+from cepheid.plan.graph import Operator
+from cepheid.plan.planner import Plan
+from cepheid.service.lowering import lower
+
+_log: Final = logging.getLogger(__name__)
+
+#: A Python function; or a C function as a ctypes function pointer, a numba cfunc, or its address.
+Function: TypeAlias = Callable[..., object] | int
+Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An event that a consumer received: valid from `time` to `end` (None: forever), with labels if it was not then.
+
+    `marks` are `stale` and `relative`, where the policy is to mark (rule G3).
+    """
+
+    consumer: str
+    id: EventId
+    time: int
+    attributes: Mapping[str, Value]
+    end: int | None
+    marks: frozenset[str]
+
+
+class Consumer:
+    """The reading end of a consumer's queue. An iterator that ends when the engine is closed and the queue empty."""
+
+    def __init__(self, engine: _native.Engine, name: str) -> None:
+        self.name = name
+        self._engine = engine
+
+    def get(self, timeout: float | None = None) -> Received | None:
+        """The next event; None if none came within so many seconds, or the engine was closed."""
+        found = self._engine.read(self.name, timeout)
+        if found is None:
+            return None
+        consumer, number, time, attributes, end, marks = found
+        return Received(consumer, number, time, attributes, end, frozenset(marks))
+
+    def __iter__(self) -> Iterator[Received]:
+        while (received := self.get()) is not None:
+            yield received
+
+    def call(self, function: Callable[[Received], object]) -> threading.Thread:
+        """Calls a function with each event, on a thread that ends with the engine."""
+
+        def read() -> None:
+            for received in self:
+                try:
+                    function(received)
+                except Exception:
+                    _log.exception("the callback of consumer '%s' failed; the next event goes on", self.name)
+
+        thread = threading.Thread(target=read, name=f"consumer {self.name}", daemon=True)
+        thread.start()
+        return thread
+
+
+class Engine:
+    """A graph at work. `functions` gives operators of the kinds python and native theirs, by the operators' names."""
+
+    def __init__(
+        self,
+        application: Application | Plan,
+        *,
+        functions: Mapping[str, Function] | None = None,
+        cores: int | None = None,
+        prioritised: bool | None = None,
+        replace: bool | None = None,
+    ) -> None:
+        name, section = "application", None
+        if isinstance(application, Application):
+            name, section, plan = application.name, application.sections.service, application.plan()
+        else:
+            plan = application
+        if section is not None:
+            cores = section.cores if cores is None else cores
+            prioritised = section.prioritised if prioritised is None else prioritised
+            replace = section.replace if replace is None else replace
+        spec = lower(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+        found = Functions()
+        for operator in plan.graph.operators.values():
+            found.add(operator, (functions or {}).get(operator.name))
+        self._functions = found  # a numba cfunc or a library has to stay loaded
+        self._engine = _native.Engine(spec, found.python, found.addresses)
+        self._numbers = count(1)
+        for notice in self._engine.notices():
+            _log.warning("%s", notice)
+
+    def push(self, stream: str, event: Event | Mapping[str, Any]) -> Outcome:
+        """A supplier's event: an Event, or attributes, with `id` (else counted) and `time` (else now) among them.
+
+        What became of it: `accepted`; `unread`, as nothing in the graph reads the stream; `full`, as too many of its
+        events wait (push it again later); `duplicate` is for events that were flagged so.
+        """
+        if isinstance(event, Event):
+            return self._engine.push(stream, event.id, event.time, event.attributes)
+        attributes = dict(event)
+        number = attributes.pop("id", None)
+        time = attributes.pop("time", None)
+        if number is None:
+            number = next(self._numbers)
+        return self._engine.push(stream, number, clock.time_ns() // 1000 if time is None else time, attributes)
+
+    def consumer(self, name: str) -> Consumer:
+        """The reading end of a consumer. Two readers of one consumer share its events."""
+        if name not in self.stats()["consumers"]:
+            raise KeyError(f"the service has no consumer '{name}'")
+        return Consumer(self._engine, name)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the engine has to say of the machine, such as that it may not use real-time priorities."""
+        return self._engine.notices()
+
+    def stats(self) -> dict[str, Any]:
+        """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
+        found: dict[str, Any] = json.loads(self._engine.stats())
+        return found
+
+    def write_trace(self, path: str | Path) -> None:
+        """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""
+        Path(path).write_text(self._engine.trace(), encoding="utf-8")
+
+    def settle(self, timeout: float = 10.0) -> bool:
+        """Waits until all that was pushed is processed; False if that took longer. For tests and orderly ends."""
+        return self._engine.settle(timeout)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Ends the threads; False if one did not end in time, because an operator does not return."""
+        return self._engine.stop(timeout)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Functions:
+    """The functions of operators of the user's own, found by name, in libraries, or given."""
+
+    def __init__(self) -> None:
+        self.python: dict[str, Callable[..., object]] = {}
+        self.addresses: dict[str, int] = {}
+        self._kept: list[object] = []
+
+    def add(self, operator: Operator, given: Function | None) -> None:
+        parameters = dict(operator.parameters)
+        if operator.kind == "python":
+            function = given if given is not None else _imported(parameters.get("function"))
+            if callable(function):
+                self.python[operator.name] = function
+        elif operator.kind == "native":
+            if given is None and parameters.get("library") is not None:
+                library = ctypes.CDLL(str(parameters["library"]))
+                given = library[str(parameters.get("symbol") or operator.name)]
+            if given is not None:
+                self._kept.append(given)
+                self.addresses[operator.name] = _address(given)
+
+
+def _imported(name: object) -> Callable[..., object] | None:
+    if not isinstance(name, str):
+        return None
+    module, _, function = name.partition(":")
+    found: Callable[..., object] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _address(function: Function) -> int:
+    if isinstance(function, int):
+        return function
+    address = getattr(function, "address", None)  # numba's
+    if isinstance(address, int):
+        return address
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

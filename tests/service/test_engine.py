@@ -1,0 +1,368 @@
+"""The threaded engine: the virtual clock's outcome where timing can't matter, and books that balance where it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cepheid._native import Engine as Native
+from cepheid._native import probe
+from cepheid.app.builder import Builder
+from cepheid.service import Engine, Received
+from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
+from tests.service.graphs import graphs, spec_of
+
+HOUR = 3600 * 1_000_000
+
+
+def deliveries_of(engine: Native, graph: Graph) -> dict[str, list[Delivery]]:
+    found: dict[str, list[Delivery]] = defaultdict(list)
+    for consumer in graph.consumers:
+        while (received := engine.read(consumer.name, 0.0)) is not None:
+            name, _, begin, attributes, end, marks = received
+            parts = attributes["parts"]
+            assert isinstance(parts, bytes)
+            found[name].append(Delivery(name, begin, end, frozenset(marks), tuple(parts)))
+    return found
+
+
+def assert_books_balance(stats: Mapping[str, Any], settled: bool = True) -> None:
+    """Every event that came somewhere ended there in one way, or is held; and so did every event as a whole."""
+    for stream in stats["streams"].values():
+        _balances(stream["queue"], "came")
+        _balances(stream["events"], "created")
+        assert stream["queue"]["came"] == stream["events"]["created"]
+        if settled:
+            assert stream["queue"]["held"] == 0
+    for operator in stats["operators"].values():
+        _balances(operator["events"], "created")
+        assert operator["events"]["created"] == operator["emitted"]
+        for book in operator["inputs"].values():
+            _balances(book, "came")
+    for consumer in stats["consumers"].values():
+        _balances(consumer, "came")
+        assert consumer["used"] == consumer["read"] + consumer["lost"] + consumer["waiting"]
+
+
+def _balances(book: Mapping[str, int], total: str) -> None:
+    assert book[total] == sum(book[fate] for fate in FATES), book
+
+
+def _with_long_validity(graph: Graph) -> Graph:
+    """Intervals of an hour instead of microseconds, so that the real clock does not matter."""
+    streams = tuple(Stream(s.name, None if s.valid_for is None else HOUR) for s in graph.streams)
+    return Graph(streams, graph.operators, graph.consumers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(ordered_only=True), st.data(), st.booleans())
+def test_one_event_at_a_time_is_the_virtual_clock(drawn: Graph, data: st.DataObject, prioritised: bool) -> None:
+    """Old events are stale and new ones are not, by hours; each cascade ends before the next begins."""
+    graph = _with_long_validity(drawn)
+    stream = st.sampled_from([s.name for s in graph.streams])
+    now = time.time_ns() // 1000
+    ages = st.sampled_from([0, 1, 2, 3, 9, 2 * HOUR])
+    events = data.draw(st.lists(st.tuples(stream, ages), min_size=5, max_size=25))
+    engine = Native(spec_of(graph, prioritised=prioritised))
+    reference = VirtualClock(graph)
+    for number, (name, age) in enumerate(events):
+        assert engine.push(name, number, now - age, {"parts": bytes([number])}) in ("accepted", "unread")
+        assert engine.settle(10.0)
+        reference.push(name, number, now - age)
+        reference.run(now)
+    found = deliveries_of(engine, graph)
+    for consumer in graph.consumers:
+        expected = [d for d in reference.deliveries if d.consumer == consumer.name]
+        assert found[consumer.name] == expected
+    stats = json.loads(engine.stats())
+    assert_books_balance(stats)
+    for operator in graph.operators:
+        counted = stats["operators"][operator.name]
+        for what in ("invoked", "fired", "stale", "relative"):
+            assert counted[what] == reference.counts[operator.name, what]
+        for source, book in counted["inputs"].items():
+            assert {f: book[f] for f in FATES[:-1]} == {
+                f: reference.books[operator.name, source, f] for f in FATES[:-1]
+            }
+    assert engine.stop(5.0)
+
+
+def _tree() -> Graph:
+    """Chains of single inputs over three levels: nothing can be replaced, so nothing depends on timing."""
+    operators = (
+        Operator("a", ("s",), 0, depth=64),
+        Operator("b", ("a",), 0, depth=64),
+        Operator("c", ("a",), 1, depth=64),
+        Operator("d", ("c",), 2, depth=64),
+        Operator("e", ("t",), 2, depth=64),
+    )
+    consumers = tuple(Consumer(f"of_{o.name}", o.name) for o in operators)
+    return Graph((Stream("s"), Stream("t")), operators, (*consumers, Consumer("of_s", "s")))
+
+
+@pytest.mark.parametrize("prioritised", [True, False])
+def test_bursts_lose_nothing_and_keep_their_order(prioritised: bool) -> None:
+    graph = _tree()
+    engine = Native(spec_of(graph, prioritised=prioritised))
+    number = 0
+    for _ in range(20):
+        for _ in range(40):
+            for stream in ("s", "t"):
+                parts = number.to_bytes(2, "big")
+                assert engine.push(stream, number, number, {"parts": parts}) == "accepted"
+                number += 1
+        assert engine.settle(10.0)
+    found = deliveries_of(engine, graph)
+    for consumer in graph.consumers:
+        numbers = [int.from_bytes(bytes(delivery.parts), "big") for delivery in found[consumer.name]]
+        assert numbers == list(range(1 if consumer.name == "of_e" else 0, number, 2)), consumer.name
+    assert_books_balance(json.loads(engine.stats()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs(), st.integers(1, 3), st.booleans())
+def test_books_balance_under_any_storm(graph: Graph, suppliers: int, prioritised: bool) -> None:
+    """Suppliers on several threads push as fast as they can, with microseconds of validity; nobody reads."""
+    engine = Native(spec_of(graph, prioritised=prioritised, capacity=8))
+
+    def supply(which: int) -> None:
+        for number in range(300):
+            stream = graph.streams[(number + which) % len(graph.streams)].name
+            engine.push(stream, number, time.time_ns() // 1000, {"parts": bytes([number % 256])})
+
+    threads = [threading.Thread(target=supply, args=(which,)) for which in range(suppliers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert engine.settle(20.0)
+    assert_books_balance(json.loads(engine.stats()))
+    assert engine.stop(5.0)
+
+
+def test_at_twice_the_load_the_books_balance_and_the_important_level_goes_on() -> None:
+    """Two copies of the paper's chain at the lowest level get far more than two cores can do, for two seconds."""
+    build = Builder("overload", levels=["high", "low"])
+    streams = {}
+    for name in ("h1", "h2", "l1", "l2", "l3", "l4"):
+        streams[name] = build.stream(name, {"x": "array<uint8>"}, period="1ms", valid_for="10ms")
+    build.consumer("high", build.fft("hf", build.ekf("he", streams["h1"], streams["h2"])), level="high", stale="shed")
+    for copy, (one, two) in enumerate((("l1", "l2"), ("l3", "l4"))):
+        fused = build.ekf(f"le{copy}", streams[one], streams[two])
+        build.consumer(f"low{copy}", build.aes(f"la{copy}", build.fft(f"lf{copy}", fused)), level="low", stale="shed")
+    build.service(replace=True)
+    small, large = bytes(64), bytes(16384)
+    with Engine(build.build()) as engine:
+        end = time.monotonic() + 2.0
+        accepted = 0
+        turn = 0
+        while time.monotonic() < end:
+            for name in ("l1", "l2", "l3", "l4"):
+                accepted += engine.push(name, {"x": large}) == "accepted"
+            if turn % 20 == 0:
+                accepted += engine.push("h1", {"x": small}) == "accepted"
+                accepted += engine.push("h2", {"x": small}) == "accepted"
+            turn += 1
+        assert engine.settle(20.0)
+        stats = engine.stats()
+    assert_books_balance(stats)
+    assert accepted == sum(stream["events"]["created"] for stream in stats["streams"].values())
+    low = stats["streams"]["l1"]["events"]
+    assert low["replaced"] + low["expired"] > low["used"], "the load was no overload"
+    assert stats["operators"]["hf"]["fired"] > 0
+    high = stats["streams"]["h1"]["events"]
+    assert high["used"] > high["created"] // 2
+
+
+def test_a_consumer_that_stops_reading_loses_the_oldest_and_nobody_waits() -> None:
+    build = Builder("b")
+    build.consumer("slow", build.stream("s", {"x": "int"}))
+    with Engine(build.build()) as engine:
+        for wave in range(15):
+            for number in range(100):
+                assert engine.push("s", {"x": wave * 100 + number, "id": wave * 100 + number}) == "accepted"
+            assert engine.settle()
+        consumer = engine.consumer("slow")
+        found = [received.id for received in iter(lambda: consumer.get(0.0), None)]
+        assert found == list(range(1500 - 1024, 1500))
+        stats = engine.stats()
+    assert stats["consumers"]["slow"]["lost"] == 1500 - 1024
+    assert_books_balance(stats)
+
+
+def test_a_full_input_queue_refuses_and_says_so() -> None:
+    build = Builder("b")
+    stop = threading.Event()
+    stream = build.stream("s", {"x": "int"})
+    build.consumer("c", build.python("p", stream, output={"x": "int"}))
+    with Engine(build.build(), functions={"p": lambda event: stop.wait(20) and None}) as engine:
+        outcomes = [engine.push("s", {"x": 1}) for _ in range(2000)]
+        accepted = outcomes.count("accepted")
+        assert outcomes == ["accepted"] * accepted + ["full"] * (2000 - accepted)
+        assert 256 <= accepted < 1000
+        stop.set()
+        assert engine.settle()
+        stats = engine.stats()
+    assert stats["streams"]["s"]["refused"] == 2000 - accepted
+    assert stats["operators"]["p"]["fired"] == accepted
+    assert_books_balance(stats)
+
+
+def test_an_operator_that_throws_is_counted_and_named_and_the_rest_goes_on() -> None:
+    build = Builder("b")
+    stream = build.stream("s", {"x": "int"})
+    build.consumer("bad", build.python("thrower", stream, output={"x": "int"}))
+    build.consumer("good", build.threshold("fine", stream, above=1.0))
+
+    def throw(event: Mapping[str, Any]) -> object:
+        raise ValueError("no such thing as " + str(event["x"]))
+
+    with Engine(build.build(), functions={"thrower": throw}) as engine:
+        for number in range(10):
+            engine.push("s", {"x": number})
+        assert engine.settle()
+        stats = engine.stats()
+    assert stats["operators"]["thrower"]["failed"] == 10
+    assert "no such thing as 9" in stats["operators"]["thrower"]["trouble"]
+    assert stats["consumers"]["good"]["used"] == 10
+
+
+def test_an_operator_that_never_returns_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    build = Builder("b")
+    stream = build.stream("s", {"x": "int"})
+    release = threading.Event()
+    build.consumer("bad", build.python("sleeper", stream, output={"x": "int"}))
+    build.consumer("good", build.threshold("fine", stream, above=1.0))
+    with Engine(build.build(), functions={"sleeper": lambda event: release.wait() and None}, cores=2) as engine:
+        engine.push("s", {"x": 1})
+        deadline = time.monotonic() + 20
+        while engine.stats()["operators"]["sleeper"]["stuck"] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        # The other worker goes on with what does not need it.
+        received = engine.consumer("good").get(10)
+        assert received is not None
+        release.set()
+    assert re.search(r"operator 'sleeper' has not returned for \d+ ms", capfd.readouterr().err)
+
+
+def test_callbacks_get_every_event_until_the_engine_is_closed() -> None:
+    build = Builder("b")
+    build.consumer("c", build.stream("s", {"x": "int"}))
+    found: list[Received] = []
+
+    def seen(received: Received) -> None:
+        found.append(received)
+        if received.attributes["x"] == 3:
+            raise RuntimeError("once")
+
+    with Engine(build.build()) as engine:
+        thread = engine.consumer("c").call(seen)
+        for number in range(50):
+            engine.push("s", {"x": number})
+        assert engine.settle()
+        while len(found) < 50:
+            time.sleep(0.001)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [received.attributes["x"] for received in found] == list(range(50))
+
+
+def test_the_trace_shows_what_ran(tmp_path: Path) -> None:
+    build = Builder("b", levels=["high", "low"])
+    stream = build.stream("s", {"x": "float"})
+    first = build.threshold("first", stream, above=1.0)
+    build.consumer("c", first, level="high")
+    build.consumer("d", build.aggregate("second", first, function="max", last=3, attribute="x"), level="low")
+    with Engine(build.build()) as engine:
+        for number in range(20):
+            engine.push("s", {"x": float(number)})
+            assert engine.settle()
+        engine.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    runs = [(threads[event["tid"]], event["name"]) for event in events if event["ph"] == "B"]
+    assert sum(name == "first" and thread.startswith("high worker") for thread, name in runs) == 20
+    assert sum(name == "second" and thread.startswith("low worker") for thread, name in runs) == 20
+    assert sum(event["name"] == "move to second" for event in events) == 20
+
+
+def threads_of_this_process() -> dict[str, set[tuple[int, int]]]:
+    """The scheduling policy and priority of this process's threads, by their names."""
+    found: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for task in Path("/proc/self/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        thread = int(task.name)
+        found[name].add((os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority))
+    return found
+
+
+def _three_levels() -> Builder:
+    build = Builder("b", levels=["high", "middle", "low"])
+    first = build.threshold("first", build.stream("s", {"x": "float"}), above=1.0)
+    second = build.threshold("second", first, above=1.0, attribute="x")
+    build.consumer("a", first, level="high")
+    build.consumer("b", second, level="middle")
+    build.consumer("c", build.threshold("third", second, above=1.0, attribute="x"), level="low")
+    return build
+
+
+def test_levels_are_real_time_priorities_but_the_lowest() -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    with Engine(_three_levels().build(), cores=2) as engine:
+        time.sleep(0.1)  # threads give themselves their priorities
+        found = threads_of_this_process()
+        assert engine.notices == []
+        assert found["cep-work-0"] == {(os.SCHED_RR, 80)}
+        assert found["cep-move-0"] == {(os.SCHED_RR, 79)}
+        assert found["cep-work-1"] == {(os.SCHED_RR, 78)}
+        assert found["cep-move-1"] == {(os.SCHED_RR, 77)}
+        assert found["cep-work-2"] == {(os.SCHED_OTHER, 0)}
+        assert "cep-move-2" not in found
+    with Engine(_three_levels().build(), cores=1, prioritised=False):
+        time.sleep(0.1)
+        found = threads_of_this_process()
+        assert found["cep-work-0"] == {(os.SCHED_OTHER, 0)}
+
+
+@pytest.mark.root
+def test_without_the_privilege_levels_are_nice_and_it_says_so_once(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    code = """
+import logging, os, time
+from tests.service.test_engine import _three_levels
+from cepheid.service import Engine
+logging.basicConfig(level=logging.WARNING)
+application = _three_levels().build()
+application.plan()  # all that has to be imported is, before files can't be read any more
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+with Engine(application, cores=1) as engine:
+    engine.push("s", {"x": 2.0}); assert engine.settle()
+    time.sleep(0.1)
+    nice = {}
+    for task in os.listdir("/proc/self/task"):
+        fields = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()
+        nice[open(f"/proc/self/task/{task}/comm").read().strip()] = int(fields[16])
+    print(*(nice[f"cep-{n}"] for n in ("work-0", "move-0", "work-1", "move-1", "work-2")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    niceness = [int(word) for word in done.stdout.split()]
+    assert niceness == sorted(set(niceness))
+    assert done.stderr.count("no real-time priorities") == 1
