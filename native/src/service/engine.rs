@@ -21,7 +21,7 @@ use crate::service::operators::Given;
 use crate::service::processor::{Level, Node, Seat, State, Working};
 use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::recorder::Track;
-use crate::service::scheduling::{Governor, Policy, WATCHDOG, adopt, monotonic, policies};
+use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{MAX_SLOTS, Store, Token};
 use crate::service::sync::{PiMutex, Sleepers};
@@ -66,8 +66,6 @@ pub struct Shared {
     pub troubles: Vec<PiMutex<Option<String>>>,
     /// Times that workers waited to leave time for others, by place of their level.
     pub pauses: Vec<Counter>,
-    /// Keeps real-time threads below the kernel's limit.
-    pub governor: Governor,
     /// The flight recorder, by thread.
     pub tracks: Vec<Track>,
     /// What each worker runs.
@@ -256,7 +254,6 @@ impl Engine {
             troubles: spec.operators.iter().map(|_| PiMutex::new(None)).collect(),
             pauses: levels.iter().map(|_| Counter::default()).collect(),
             stuck: spec.operators.iter().map(|_| Counter::default()).collect(),
-            governor: Governor::new(spec.cores),
             level_places,
             places,
             levels,
