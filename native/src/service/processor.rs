@@ -204,8 +204,9 @@ impl Seat<'_> {
     /// A worker's life.
     pub fn work(&self) {
         let level = self.level();
+        let share = level.policy.share.unwrap_or(0);
         let mut busy = Busy::default();
-        busy.begin(monotonic());
+        busy.begin(share, monotonic());
         let mut done: Option<usize> = None;
         loop {
             let job = self.next_job(done.take());
@@ -229,7 +230,7 @@ impl Seat<'_> {
                     self.track.note(monotonic(), What::Sleep, 0);
                     level.workers.sleep(seen, None);
                     let now = monotonic();
-                    busy.begin(now);
+                    busy.begin(share, now);
                     self.track.note(now, What::Wake, 0);
                 }
             }
@@ -361,7 +362,7 @@ impl Seat<'_> {
             self.shared.pauses[self.level].add(1);
             sleep_until(until);
             now = monotonic();
-            busy.begin(now);
+            busy.begin(share, now);
         }
     }
 

@@ -157,24 +157,30 @@ pub struct Busy {
 
 impl Busy {
     /// The worker has slept, or waited: that was no time of its.
-    pub fn begin(&mut self, now: u64) {
+    pub fn begin(&mut self, share: u64, now: u64) {
+        self.turn(share, now);
         self.since = now;
     }
 
     /// Accounts the time since the last call; until when the worker must rest, if it must.
     pub fn account(&mut self, share: u64, now: u64) -> Option<u64> {
-        let budget = PERIOD * share / 1_000;
-        let period = now / PERIOD;
         self.spent += now.saturating_sub(self.since);
         self.since = now;
-        if self.period != period {
-            // What an operator that ran long took beyond the budgets of its periods is owed.
-            let passed = period.saturating_sub(self.period).saturating_mul(budget);
-            self.spent = self.spent.saturating_sub(passed);
-            self.period = period;
-        }
-        (self.spent >= budget).then_some((period + 1) * PERIOD)
+        self.turn(share, now);
+        (self.spent >= budget(share)).then_some((self.period + 1) * PERIOD)
     }
+
+    /// What an operator that ran long took beyond the budgets of its periods is owed.
+    fn turn(&mut self, share: u64, now: u64) {
+        let period = now / PERIOD;
+        let passed = period.saturating_sub(self.period).saturating_mul(budget(share));
+        self.spent = self.spent.saturating_sub(passed);
+        self.period = period;
+    }
+}
+
+fn budget(share: u64) -> u64 {
+    PERIOD * share / 1_000
 }
 
 #[cfg(test)]
@@ -219,13 +225,13 @@ mod tests {
     fn who_is_busy_beyond_its_share_rests_and_what_is_owed_is_paid() {
         let mut busy = Busy::default();
         let start = 1_000 * PERIOD;
-        busy.begin(start);
+        busy.begin(850, start);
         assert_eq!(busy.account(850, start + 8_000_000), None);
         // Slept for a while: that does not count.
-        busy.begin(start + 9_000_000);
+        busy.begin(850, start + 9_000_000);
         assert_eq!(busy.account(850, start + 9_400_000), None);
         assert_eq!(busy.account(850, start + 9_600_000), Some(start + PERIOD));
-        busy.begin(start + PERIOD);
+        busy.begin(850, start + PERIOD);
         assert_eq!(busy.account(850, start + PERIOD + 1_000), None);
         // An operator that ran for 40 ms: 8.5 of each 10 were its share, so 6 are owed of the next period.
         assert_eq!(busy.account(850, start + 5 * PERIOD), None);
@@ -235,7 +241,7 @@ mod tests {
         );
         // The highest level may be busy a little longer.
         let mut high = Busy::default();
-        high.begin(start);
+        high.begin(920, start);
         assert_eq!(high.account(920, start + 9_000_000), None);
         assert_eq!(high.account(920, start + 9_300_000), Some(start + PERIOD));
     }
