@@ -50,6 +50,7 @@ def assert_books_balance(stats: Mapping[str, Any], settled: bool = True) -> None
     for operator in stats["operators"].values():
         _balances(operator["events"], "created")
         assert operator["events"]["created"] == operator["emitted"]
+        assert operator["refused"] == 0, "a ring is smaller than the places that can hold its events"
         for book in operator["inputs"].values():
             _balances(book, "came")
     for consumer in stats["consumers"].values():
