@@ -62,7 +62,9 @@ def test_direction(file: Path) -> None:
             assert module.split(".")[0] not in SPARK, f"{own} does without {module}"
 
 
-@pytest.mark.parametrize("module", ["cepheid", "cepheid.app", "cepheid.cli.main", "cepheid.model.records"])
+@pytest.mark.parametrize(
+    "module", ["cepheid", "cepheid.app", "cepheid.cli.main", "cepheid.model.records", "cepheid.service"]
+)
 def test_importing_stays_light(module: str) -> None:
     """What a command needs is loaded, and nothing else: pyspark alone would take a second."""
     code = f"import {module}, sys; print(*(m for m in ('pyspark', 'pyarrow', 'pandas', 'numpy') if m in sys.modules))"
