@@ -97,6 +97,8 @@ pub enum Accepted {
     Unread,
     /// Too many of its stream wait; it may be pushed again later.
     Full,
+    /// The engine has stopped.
+    Closed,
 }
 
 /// A graph at work.
@@ -357,6 +359,9 @@ impl Engine {
         let shared = &*self.shared;
         let spec = shared.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
         let length = record::check(bytes, &spec.schema)?;
+        if shared.is_stopping() {
+            return Ok(Accepted::Closed);
+        }
         let book = &shared.books.streams[stream];
         if record::flags(bytes) & record::DUPLICATE != 0 {
             book.duplicate.add(1);

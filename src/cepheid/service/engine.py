@@ -30,7 +30,7 @@ from cepheid.service.received import Received
 
 _log: Final = logging.getLogger(__name__)
 
-Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full"]
+Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full", "closed"]
 
 
 class Consumer:
@@ -99,7 +99,7 @@ class Engine:
         """A supplier's event: an Event, or attributes, with `id` (else counted) and `time` (else now) among them.
 
         What became of it: `accepted`; `unread`, as nothing in the graph reads the stream; `full`, as too many of its
-        events wait (push it again later); `duplicate` is for events that were flagged so.
+        events wait (push it again later); `closed`; `duplicate` is for events that were flagged so.
         """
         if isinstance(event, Event):
             return self._engine.push(stream, event.id, event.time, event.attributes)
