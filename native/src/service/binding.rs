@@ -189,18 +189,6 @@ impl Binding {
         }
         self.complete(ends);
     }
-
-    /// Lets go of everything, for when an engine closes.
-    pub fn clear(&mut self, ends: &mut impl Ends) {
-        let edges = self.rules.edges;
-        let held = self.bound.iter_mut().chain(self.ready.iter_mut()).enumerate();
-        for (place, held) in held {
-            if let Some(bound) = held.take() {
-                ends.end(place % edges, bound, Fate::Shed);
-            }
-        }
-        self.count = 0;
-    }
 }
 
 /// The edge of the earliest input of a relative set that does not hold; the first of several.
@@ -320,19 +308,5 @@ mod tests {
         assert_eq!(case.invoke(10), None);
         assert_eq!(case.ended(), [(0, 1, Fate::Shed)]);
         assert_eq!(case.invoke(10), Some(vec![8, 9]));
-    }
-
-    #[test]
-    fn clearing_lets_go_of_everything() {
-        let mut case = Case::new(2);
-        case.bind(0, 1, 100);
-        case.bind(1, 1, 100);
-        case.bind(1, 2, 100);
-        let mut cleared = Vec::new();
-        case.binding
-            .clear(&mut |edge, bound: Bound, fate| cleared.push((edge, bound.head.begin, fate)));
-        cleared.sort_by_key(|(edge, begin, _)| (*edge, *begin));
-        assert_eq!(cleared, [(0, 1, Fate::Shed), (1, 1, Fate::Shed), (1, 2, Fate::Shed)]);
-        assert_eq!(case.invoke(10), None);
     }
 }
