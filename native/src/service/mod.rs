@@ -9,6 +9,7 @@ pub mod binding;
 pub mod books;
 pub mod consumer;
 pub mod engine;
+pub mod feeder;
 pub mod histogram;
 pub mod instance;
 mod numbers;

@@ -318,7 +318,10 @@ def _log(raw: object) -> object:
 class ServiceSection(Section):
     """The real-time service."""
 
-    listen: str = Field("unix:data/cepheid.sock", description="`unix:path` or `tcp:host:port`.")
+    listen: str = Field(
+        "unix:data/cepheid.sock", description="Where suppliers connect: `unix:path` or `tcp:host:port`."
+    )
+    deliver: str = Field("unix:data/consumers.sock", description="Where consumers connect, likewise.")
     cores: int | None = Field(None, ge=1, description="Cores for processing; left out, all.")
     log: Annotated[LogSection | None, BeforeValidator(_log, json_schema_input_type=LogSection | Literal["none"])] = (
         Field(LogSection(path="data/log"), description="The event log; `none` runs a graph without one.")

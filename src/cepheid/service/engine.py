@@ -110,6 +110,10 @@ class Engine:
             number = next(self._numbers)
         return self._engine.push(stream, number, clock.time_ns() // 1000 if time is None else time, attributes)
 
+    def follow(self, log: str | Path) -> None:
+        """Takes events from the log in a folder as they come, beginning where an engine last came to."""
+        self._engine.follow(Path(log))
+
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
         if name not in self.stats()["consumers"]:
@@ -124,7 +128,8 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
         found: dict[str, Any] = json.loads(self._engine.stats())
-        return found
+        fed = self._engine.fed()
+        return found if fed is None else {**found, "log": fed}
 
     def write_trace(self, path: str | Path) -> None:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""
