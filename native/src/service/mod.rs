@@ -12,6 +12,7 @@ pub mod engine;
 pub mod feeder;
 pub mod histogram;
 pub mod instance;
+pub mod lane;
 mod numbers;
 pub mod operators;
 pub mod processor;
