@@ -66,6 +66,7 @@ def test_direction(file: Path) -> None:
     "module",
     [
         *("cepheid", "cepheid.app", "cepheid.cli.main", "cepheid.model.records"),
+        *("cepheid.service", "cepheid.service.engine"),
         *("cepheid.service.intake", "cepheid.service.supplier", "cepheid.service.log"),
     ],
 )

@@ -182,6 +182,7 @@ fn word(accepted: Accepted) -> &'static str {
         Accepted::Duplicate => "duplicate",
         Accepted::Unread => "unread",
         Accepted::Full => "full",
+        Accepted::Closed => "closed",
     }
 }
 

@@ -236,7 +236,7 @@ class Engine:
 
     def push(
         self, stream: str, id: EventId, time: int, attributes: Mapping[str, object]
-    ) -> Literal["accepted", "duplicate", "unread", "full"]:
+    ) -> Literal["accepted", "duplicate", "unread", "full", "closed"]:
         """A supplier's event; what became of it."""
 
     def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:

@@ -51,7 +51,7 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 DAY: Final = "2012-05-07"
 
-PAGES: Final = ("semantics.md", "coming-from.md", "testing.md")
+PAGES: Final = ("semantics.md", "coming-from.md", "testing.md", "service.md")
 #: The rules of the contract: the last number of each part.
 RULES: Final = {"E": 6, "G": 7, "Q": 7, "S": 11, "W": 7, "P": 5, "O": 3}
 #: What follows a query and belongs to it.
@@ -242,7 +242,7 @@ def test_syntax(example: Example) -> None:
     assert tree is not None, "\n".join(p.render() for p in problems)
 
 
-PYTHON: Final = [b for b in blocks("semantics.md") if b.words == ("python",)]
+PYTHON: Final = [b for page in ("semantics.md", "service.md") for b in blocks(page) if b.words == ("python",)]
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=[short(b.heading) for b in PYTHON])

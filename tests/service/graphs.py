@@ -97,14 +97,14 @@ def graphs(draw: st.DrawFn, ordered_only: bool = False) -> Graph:
     suppliers = {name: {name} for name in names}
     operators: list[Operator] = []
     for i in range(draw(st.integers(1, 6))):
-        inputs = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=3)))
+        inputs = tuple(draw(st.lists(st.sampled_from(names), min_size=draw(st.sampled_from((1, 2, 2))), max_size=3)))
         if ordered_only:
             inputs = _apart(inputs, suppliers)
         sources = list(dict.fromkeys(inputs))
         relative = []
         if len(sources) > 1:
             for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
-                within = draw(st.integers(0, 5))
+                within = draw(st.integers(0, 3))
                 chosen = st.lists(st.sampled_from(sources), min_size=2, unique=True)
                 relative.append((tuple(draw(chosen)), within))
         level = draw(st.integers(max(levels[name] for name in sources), 2))

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cepheid._native import Engine as Native
 from cepheid._native import probe
-from cepheid.app.builder import Builder
+from cepheid.app.builder import Builder, Producer
 from cepheid.service import Engine, Received
 from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
 from tests.service.graphs import graphs, spec_of
@@ -50,6 +50,7 @@ def assert_books_balance(stats: Mapping[str, Any], settled: bool = True) -> None
     for operator in stats["operators"].values():
         _balances(operator["events"], "created")
         assert operator["events"]["created"] == operator["emitted"]
+        assert operator["refused"] == 0, "a ring is smaller than the places that can hold its events"
         for book in operator["inputs"].values():
             _balances(book, "came")
     for consumer in stats["consumers"].values():
@@ -236,6 +237,7 @@ def test_an_operator_that_throws_is_counted_and_named_and_the_rest_goes_on() -> 
         assert engine.settle()
         stats = engine.stats()
     assert stats["operators"]["thrower"]["failed"] == 10
+    assert sum(level["failed"] for level in stats["levels"].values()) == 10
     assert "no such thing as 9" in stats["operators"]["thrower"]["trouble"]
     assert stats["consumers"]["good"]["used"] == 10
 
@@ -257,6 +259,77 @@ def test_an_operator_that_never_returns_is_named(capfd: pytest.CaptureFixture[st
         assert received is not None
         release.set()
     assert re.search(r"operator 'sleeper' has not returned for \d+ ms", capfd.readouterr().err)
+
+
+def _blocked(build: Builder, name: str, *inputs: Producer) -> tuple[threading.Event, Callable[[Any], None]]:
+    """A Python operator that waits for an event before it returns."""
+    release = threading.Event()
+    build.consumer(f"of_{name}", build.python(name, *inputs, output={"x": "int"}), level="low")
+    return release, lambda event: (release.wait(), None)[1]
+
+
+def test_what_is_not_taken_gives_way_to_the_newest() -> None:
+    build = Builder("b", levels=["low"])
+    stream = build.stream("s", {"x": "int"})
+    seen: list[int] = []
+    release = threading.Event()
+
+    def see(event: Mapping[str, Any]) -> None:
+        release.wait()
+        seen.append(event["x"])
+
+    build.consumer("c", build.python("p", stream, output={"x": "int"}))
+    with Engine(build.build(), functions={"p": see}, replace=True) as engine:
+        for number in range(1000):
+            assert engine.push("s", {"x": number}) == "accepted"
+        release.set()
+        assert engine.settle()
+        stats = engine.stats()
+    # One may run and one wait at the operator; of the others only the newest is left.
+    assert seen[-1] == 999
+    assert len(seen) <= 3
+    assert stats["streams"]["s"]["queue"]["replaced"] == 1000 - len(seen)
+    assert_books_balance(stats)
+
+
+def test_a_low_level_that_is_stuck_stops_neither_its_superiors_nor_sharing_from_them() -> None:
+    build = Builder("b", levels=["high", "middle", "low"])
+    stream = build.stream("s", {"x": "int"})
+    first = build.threshold("first", stream, above=5.0)
+    build.consumer("high", first, level="high")
+    build.consumer("middle", build.aggregate("second", first, function="sum", last=2, attribute="x"), level="middle")
+    release, function = _blocked(build, "stuck", first)
+    other, function_two = _blocked(build, "stuck_too", first)
+    functions = {"stuck": function, "stuck_too": function_two}
+    with Engine(build.build(), functions=functions, cores=2) as engine:
+        high, middle = engine.consumer("high"), engine.consumer("middle")
+        for number in range(200):
+            engine.push("s", {"x": number})
+            assert high.get(10) is not None
+            assert middle.get(10) is not None
+        release.set()
+        other.set()
+        assert engine.settle()
+        stats = engine.stats()
+    # An operator of the lowest level runs with what is newest once it can; up to its depth nothing is lost before.
+    inputs = stats["operators"]["stuck"]["inputs"]["first"]
+    assert inputs["used"] + inputs["replaced"] == 200
+    assert inputs["used"] >= 64
+    assert_books_balance(stats)
+
+
+def test_closing_says_if_an_operator_does_not_return() -> None:
+    build = Builder("b", levels=["low"])
+    release, function = _blocked(build, "stuck", build.stream("s", {"x": "int"}))
+    engine = Engine(build.build(), functions={"stuck": function})
+    engine.push("s", {"x": 1})
+    while engine.stats()["operators"]["stuck"]["fired"] == 0:
+        time.sleep(0.001)
+    assert not engine.close(0.1)
+    release.set()
+    assert engine.close(10)
+    assert engine.push("s", {"x": 1}) == "closed"
+    assert engine.consumer("of_stuck").get() is None
 
 
 def test_callbacks_get_every_event_until_the_engine_is_closed() -> None:

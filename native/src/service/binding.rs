@@ -189,18 +189,6 @@ impl Binding {
         }
         self.complete(ends);
     }
-
-    /// Lets go of everything, for when an engine closes.
-    pub fn clear(&mut self, ends: &mut impl Ends) {
-        let edges = self.rules.edges;
-        let held = self.bound.iter_mut().chain(self.ready.iter_mut()).enumerate();
-        for (place, held) in held {
-            if let Some(bound) = held.take() {
-                ends.end(place % edges, bound, Fate::Shed);
-            }
-        }
-        self.count = 0;
-    }
 }
 
 /// The edge of the earliest input of a relative set that does not hold; the first of several.
@@ -216,4 +204,109 @@ fn broken(relative: &Relative, inputs: &[Option<Bound>]) -> Option<usize> {
         }
     }
     (i128::from(greatest) - i128::from(least.0) > i128::from(relative.within)).then_some(least.1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::service::store::Store;
+
+    /// A binding with two edges that must have begun at most 5 apart, which sheds; and what it lets go of.
+    struct Case {
+        store: Store,
+        binding: Binding,
+        ended: Vec<(usize, i64, Fate)>,
+    }
+
+    impl Case {
+        fn new(depth: usize) -> Case {
+            Case {
+                store: Store::new([(1, 64)]),
+                binding: Binding::new(Rules {
+                    edges: 2,
+                    fire_any: false,
+                    sheds: true,
+                    depth,
+                    relative: [Relative {
+                        edges: [0, 1].into(),
+                        within: 5,
+                    }]
+                    .into(),
+                }),
+                ended: Vec::new(),
+            }
+        }
+
+        fn bind(&mut self, edge: usize, begin: i64, end: i64) {
+            let head = Head {
+                begin,
+                end,
+                pushed: 0,
+                marks: 0,
+            };
+            let token = self.store.claim(0).unwrap().publish(head);
+            let ended = &mut self.ended;
+            self.binding
+                .bind(edge, Bound { token, head }, &mut |edge, bound: Bound, fate| {
+                    ended.push((edge, bound.head.begin, fate));
+                });
+        }
+
+        /// The beginnings of what the operator runs with.
+        fn invoke(&mut self, now: i64) -> Option<Vec<i64>> {
+            let mut inputs = [None, None];
+            let ended = &mut self.ended;
+            let marks = self.binding.invoke(
+                now,
+                &mut inputs,
+                &mut Found::default(),
+                &mut |edge, bound: Bound, fate| {
+                    ended.push((edge, bound.head.begin, fate));
+                },
+            );
+            marks.map(|_| inputs.iter().flatten().map(|bound| bound.head.begin).collect())
+        }
+
+        fn ended(&mut self) -> Vec<(usize, i64, Fate)> {
+            std::mem::take(&mut self.ended)
+        }
+    }
+
+    #[test]
+    fn sets_wait_for_their_turn_and_the_oldest_goes() {
+        let mut case = Case::new(2);
+        for begin in 1..=3 {
+            case.bind(0, begin, 100);
+            case.bind(1, begin, 100);
+        }
+        assert_eq!(case.ended(), [(0, 1, Fate::Replaced), (1, 1, Fate::Replaced)]);
+        assert_eq!(case.invoke(10), Some(vec![2, 2]));
+        assert_eq!(case.invoke(10), Some(vec![3, 3]));
+        assert_eq!((case.invoke(10), case.binding.waiting()), (None, 0));
+        assert_eq!(case.ended(), []);
+    }
+
+    #[test]
+    fn what_stays_bound_gives_way_to_a_newer_set_that_waits() {
+        let mut case = Case::new(2);
+        case.bind(0, 1, 5);
+        case.bind(1, 2, 100);
+        case.bind(0, 8, 100);
+        case.bind(1, 9, 100);
+        assert_eq!(case.invoke(10), None);
+        assert_eq!(case.ended(), [(0, 1, Fate::Expired), (1, 2, Fate::Replaced)]);
+        assert_eq!(case.invoke(10), Some(vec![8, 9]));
+    }
+
+    #[test]
+    fn what_stays_bound_is_ready_again_with_what_has_come_meanwhile() {
+        let mut case = Case::new(2);
+        case.bind(0, 1, 100);
+        case.bind(1, 9, 100);
+        case.bind(0, 8, 100);
+        // 1 and 9 are too far apart: the earliest goes, and 9 meets 8.
+        assert_eq!(case.invoke(10), None);
+        assert_eq!(case.ended(), [(0, 1, Fate::Shed)]);
+        assert_eq!(case.invoke(10), Some(vec![8, 9]));
+    }
 }

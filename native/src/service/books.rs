@@ -9,7 +9,7 @@ pub enum Fate {
     Used,
     /// It was stale where that is shed.
     Expired,
-    /// It was the earliest of a relative set that did not hold, or an engine that closed let go of it.
+    /// It was the earliest of a relative set that did not hold.
     Shed,
     /// A newer one came.
     Replaced,

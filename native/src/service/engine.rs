@@ -21,7 +21,7 @@ use crate::service::operators::Given;
 use crate::service::processor::{Level, Node, Seat, State, Working};
 use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::recorder::Track;
-use crate::service::scheduling::{Governor, Policy, WATCHDOG, adopt, monotonic, policies};
+use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{MAX_SLOTS, Store, Token};
 use crate::service::sync::{PiMutex, Sleepers};
@@ -66,8 +66,6 @@ pub struct Shared {
     pub troubles: Vec<PiMutex<Option<String>>>,
     /// Times that workers waited to leave time for others, by place of their level.
     pub pauses: Vec<Counter>,
-    /// Keeps real-time threads below the kernel's limit.
-    pub governor: Governor,
     /// The flight recorder, by thread.
     pub tracks: Vec<Track>,
     /// What each worker runs.
@@ -99,6 +97,8 @@ pub enum Accepted {
     Unread,
     /// Too many of its stream wait; it may be pushed again later.
     Full,
+    /// The engine has stopped.
+    Closed,
 }
 
 /// A graph at work.
@@ -256,7 +256,6 @@ impl Engine {
             troubles: spec.operators.iter().map(|_| PiMutex::new(None)).collect(),
             pauses: levels.iter().map(|_| Counter::default()).collect(),
             stuck: spec.operators.iter().map(|_| Counter::default()).collect(),
-            governor: Governor::new(spec.cores),
             level_places,
             places,
             levels,
@@ -360,6 +359,9 @@ impl Engine {
         let shared = &*self.shared;
         let spec = shared.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
         let length = record::check(bytes, &spec.schema)?;
+        if shared.is_stopping() {
+            return Ok(Accepted::Closed);
+        }
         let book = &shared.books.streams[stream];
         if record::flags(bytes) & record::DUPLICATE != 0 {
             book.duplicate.add(1);

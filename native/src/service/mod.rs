@@ -11,6 +11,7 @@ pub mod consumer;
 pub mod engine;
 pub mod histogram;
 pub mod instance;
+mod numbers;
 pub mod operators;
 pub mod processor;
 pub mod queue_costs;

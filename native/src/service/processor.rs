@@ -11,7 +11,7 @@ use crate::service::engine::Shared;
 use crate::service::instance::Context;
 use crate::service::queues::{InputQ, MovingQ, PendingQ};
 use crate::service::recorder::{Track, What};
-use crate::service::scheduling::{LevelPolicy, Spending, adopt, monotonic, now, sleep_until};
+use crate::service::scheduling::{Busy, LevelPolicy, adopt, monotonic, now, sleep_until};
 use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
 use crate::service::topology::Reader;
@@ -204,15 +204,17 @@ impl Seat<'_> {
     /// A worker's life.
     pub fn work(&self) {
         let level = self.level();
-        let mut spending = Spending::default();
+        let share = level.policy.share.unwrap_or(0);
+        let mut busy = Busy::default();
+        busy.begin(share, monotonic());
         let mut done: Option<usize> = None;
         loop {
             let job = self.next_job(done.take());
             match job {
                 Job::Run(operator, marks) => {
-                    self.run(operator, marks);
+                    let ended = self.run(operator, marks);
                     done = Some(operator);
-                    self.pause(&mut spending);
+                    self.rest(&mut busy, ended);
                 }
                 Job::Again => {}
                 Job::Nothing => {
@@ -227,7 +229,9 @@ impl Seat<'_> {
                     }
                     self.track.note(monotonic(), What::Sleep, 0);
                     level.workers.sleep(seen, None);
-                    self.track.note(monotonic(), What::Wake, 0);
+                    let now = monotonic();
+                    busy.begin(share, now);
+                    self.track.note(now, What::Wake, 0);
                 }
             }
             if self.shared.is_stopping() && done.is_none() {
@@ -321,7 +325,8 @@ impl Seat<'_> {
         }
     }
 
-    fn run(&self, operator: usize, marks: u8) {
+    /// Runs an operator; when it returned.
+    fn run(&self, operator: usize, marks: u8) -> u64 {
         let shared = self.shared;
         let book = &shared.books.operators[operator];
         // SAFETY: `running` was set for this worker under the level's lock, and is reset only when it is done.
@@ -343,18 +348,21 @@ impl Seat<'_> {
         if let Err(trouble) = outcome {
             *shared.troubles[operator].lock() = Some(trouble.to_string());
         }
+        ended
     }
 
     /// Leaves time for threads that are not real-time.
-    fn pause(&self, spending: &mut Spending) {
+    fn rest(&self, busy: &mut Busy, mut now: u64) {
         let Some(share) = self.level().policy.share else { return };
-        while let Some(until) = self.shared.governor.account(spending, share) {
+        while let Some(until) = busy.account(share, now) {
             if self.shared.is_stopping() {
                 return;
             }
-            self.track.note(monotonic(), What::Pause, 0);
+            self.track.note(now, What::Pause, 0);
             self.shared.pauses[self.level].add(1);
             sleep_until(until);
+            now = monotonic();
+            busy.begin(share, now);
         }
     }
 

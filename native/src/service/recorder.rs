@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use crate::json::Json;
 
 /// Moments that are kept, a thread.
-pub const MOMENTS: usize = 2_048;
+pub const MOMENTS: usize = 16_384;
 
 /// What a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +49,19 @@ impl What {
     }
 }
 
+/// Words of 0 that take no memory before they are written: a thread that does little has a long ring at no cost.
+fn zeroed(count: usize) -> Box<[AtomicU64]> {
+    let words: Box<[u64]> = vec![0; count].into();
+    // SAFETY: AtomicU64 has the size, alignment and values of u64, and nobody else has the box.
+    unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) }
+}
+
 /// The ring of one thread.
 #[derive(Debug)]
 pub struct Track {
     name: String,
-    moments: Box<[(AtomicU64, AtomicU64)]>,
+    /// Two words a moment: when, and what.
+    words: Box<[AtomicU64]>,
     next: AtomicU64,
 }
 
@@ -62,7 +70,7 @@ impl Track {
     pub fn new(name: String) -> Track {
         Track {
             name,
-            moments: (0..MOMENTS).map(|_| Default::default()).collect(),
+            words: zeroed(2 * MOMENTS),
             next: AtomicU64::new(0),
         }
     }
@@ -71,9 +79,9 @@ impl Track {
     #[inline]
     pub fn note(&self, nanoseconds: u64, what: What, which: usize) {
         let next = self.next.load(Ordering::Relaxed);
-        let (time, moment) = &self.moments[next as usize % MOMENTS];
-        time.store(nanoseconds, Ordering::Relaxed);
-        moment.store((which as u64) << 8 | what as u64, Ordering::Relaxed);
+        let place = next as usize % MOMENTS * 2;
+        self.words[place].store(nanoseconds, Ordering::Relaxed);
+        self.words[place + 1].store((which as u64) << 8 | what as u64, Ordering::Relaxed);
         self.next.store(next + 1, Ordering::Release);
     }
 
@@ -82,10 +90,11 @@ impl Track {
         // The oldest may be being written just now.
         let first = next.saturating_sub(MOMENTS as u64 - 16);
         let read = |place: u64| {
-            let (time, moment) = &self.moments[place as usize % MOMENTS];
-            let moment = moment.load(Ordering::Relaxed);
+            let place = place as usize % MOMENTS * 2;
+            let moment = self.words[place + 1].load(Ordering::Relaxed);
             let what = What::named(moment & 0xff)?;
-            Some((time.load(Ordering::Relaxed), what, (moment >> 8) as usize))
+            let time = self.words[place].load(Ordering::Relaxed);
+            Some((time, what, (moment >> 8) as usize))
         };
         let found: Vec<_> = (first..next).filter_map(read).collect();
         // What was overwritten meanwhile is newer than what follows it.

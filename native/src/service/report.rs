@@ -3,7 +3,7 @@
 use serde_json::{Map, json};
 
 use crate::json::Json;
-use crate::service::books::{Books, EdgeBook, FATES};
+use crate::service::books::{Books, EdgeBook, FATES, OperatorBook};
 use crate::service::engine::Shared;
 use crate::service::histogram::Histogram;
 use crate::service::recorder::{Names, trace};
@@ -134,7 +134,16 @@ pub fn engine_report(shared: &Shared) -> Json {
     }
     let mut levels = Map::new();
     for (place, level) in shared.levels.iter().enumerate() {
+        let own = spec.operators.iter().zip(&shared.books.operators);
+        let own = own
+            .filter(|(operator, _)| operator.level == level.rank)
+            .map(|(_, book)| book);
+        let total = |of: fn(&OperatorBook) -> u64| own.clone().map(of).sum::<u64>();
         let shown = json!({
+            "fired": total(|book| book.fired.get()),
+            "stale": total(|book| book.stale.get()),
+            "relative": total(|book| book.relative.get()),
+            "failed": total(|book| book.failed.get()),
             "workers": format!("{:?}", level.policy.worker),
             "movers": format!("{:?}", level.policy.mover),
             "latency": summary(&shared.level_latency[level.rank]),

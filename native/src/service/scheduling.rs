@@ -1,12 +1,12 @@
 //! How levels become thread priorities, and how real-time threads leave time for the rest.
 //!
 //! Linux stops real-time threads that leave nothing to the others (by default 50 ms of each second, all of them at once), which
-//! would hit the most important level as hard as the least. So the lowest level is not real-time, and the others keep
-//! below the limit by themselves: in each period they may use a share of the cores, the highest level a little more than
-//! those below it; what is beyond is waited for. No load on one level then stops another.
+//! would hit the most important level as hard as the least. So the lowest level is not real-time, and the workers of the
+//! others rest by themselves: each may be busy for a share of each period, those of the highest level a little longer, and then
+//! waits for the next. Busy is by the clock, not by CPU time, so that what other real-time threads take counts too; and all
+//! rest at the end of the same periods, so that the cores are free then. No load on one level then stops another.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Under which policy a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct LevelPolicy {
     pub worker: Policy,
     /// Movers: just below the workers of their level, above those of the next.
     pub mover: Policy,
-    /// The share of the cores, in per mille, beyond which the level's workers wait for the next period.
+    /// The share of a period, in per mille, that a worker of the level may be busy.
     pub share: Option<u64>,
 }
 
@@ -146,67 +146,41 @@ pub fn sleep_until(nanoseconds: u64) {
 /// A period of the shares.
 const PERIOD: u64 = 10_000_000;
 
-/// What the real-time workers have used of the current period, all together.
-#[derive(Debug)]
-pub struct Governor {
-    cores: u64,
-    period: AtomicU64,
-    spent: AtomicU64,
-}
-
-/// What one worker has used.
+/// How long a worker has been busy, in nanoseconds.
 #[derive(Debug, Default)]
-pub struct Spending {
+pub struct Busy {
     period: u64,
     spent: u64,
-    /// The thread's CPU time when it was last looked at.
-    seen: u64,
+    /// Since when it has not been accounted.
+    since: u64,
 }
 
-impl Governor {
-    /// For so many cores.
-    pub fn new(cores: usize) -> Governor {
-        Governor {
-            cores: cores as u64,
-            period: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-        }
+impl Busy {
+    /// The worker has slept, or waited: that was no time of its.
+    pub fn begin(&mut self, share: u64, now: u64) {
+        self.turn(share, now);
+        self.since = now;
     }
 
-    /// Accounts what the calling worker used since the last call; until when it must wait, if it must.
-    pub fn account(&self, own: &mut Spending, share: u64) -> Option<u64> {
-        let used = clock(libc::CLOCK_THREAD_CPUTIME_ID);
-        let delta = used.saturating_sub(own.seen);
-        own.seen = used;
-        self.judge(own, share, monotonic(), delta)
+    /// Accounts the time since the last call; until when the worker must rest, if it must.
+    pub fn account(&mut self, share: u64, now: u64) -> Option<u64> {
+        self.spent += now.saturating_sub(self.since);
+        self.since = now;
+        self.turn(share, now);
+        (self.spent >= budget(share)).then_some((self.period + 1) * PERIOD)
     }
 
-    fn judge(&self, own: &mut Spending, share: u64, now: u64, delta: u64) -> Option<u64> {
-        let budget = PERIOD * self.cores * share / 1_000;
-        let own_budget = PERIOD * share / 1_000;
+    /// What an operator that ran long took beyond the budgets of its periods is owed.
+    fn turn(&mut self, share: u64, now: u64) {
         let period = now / PERIOD;
-        let known = self.period.load(Ordering::Relaxed);
-        if known != period
-            && self
-                .period
-                .compare_exchange(known, period, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
-            // What was used beyond a budget, by operators that run long, is owed.
-            let passed = period.saturating_sub(known).saturating_mul(budget);
-            let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |spent| {
-                Some(spent.saturating_sub(passed))
-            });
-        }
-        if own.period != period {
-            let passed = period.saturating_sub(own.period).saturating_mul(own_budget);
-            own.spent = own.spent.saturating_sub(passed);
-            own.period = period;
-        }
-        own.spent += delta;
-        let spent = self.spent.fetch_add(delta, Ordering::Relaxed) + delta;
-        (spent >= budget || own.spent >= own_budget).then_some((period + 1) * PERIOD)
+        let passed = period.saturating_sub(self.period).saturating_mul(budget(share));
+        self.spent = self.spent.saturating_sub(passed);
+        self.period = period;
     }
+}
+
+fn budget(share: u64) -> u64 {
+    PERIOD * share / 1_000
 }
 
 #[cfg(test)]
@@ -248,28 +222,27 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_more_than_its_share_waits_and_what_is_owed_is_paid() {
-        let governor = Governor::new(2);
-        let (mut one, mut two) = (Spending::default(), Spending::default());
+    fn who_is_busy_beyond_its_share_rests_and_what_is_owed_is_paid() {
+        let mut busy = Busy::default();
         let start = 1_000 * PERIOD;
-        // Two workers at 85% of two cores: 17 ms of each 10.
-        assert_eq!(governor.judge(&mut one, 850, start, 8_000_000), None);
-        assert_eq!(governor.judge(&mut two, 850, start, 8_000_000), None);
-        assert_eq!(governor.judge(&mut one, 850, start + 1, 400_000), None);
-        assert_eq!(governor.judge(&mut one, 850, start + 2, 200_000), Some(start + PERIOD));
-        // The highest level may use a little more.
-        let mut high = Spending::default();
-        assert_eq!(governor.judge(&mut high, 920, start + 3, 500_000), None);
-        // In the next period both go on, but an operator that ran for 40 ms has to be paid for.
-        assert_eq!(governor.judge(&mut two, 850, start + PERIOD, 1_000), None);
+        busy.begin(850, start);
+        assert_eq!(busy.account(850, start + 8_000_000), None);
+        // Slept for a while: that does not count.
+        busy.begin(850, start + 9_000_000);
+        assert_eq!(busy.account(850, start + 9_400_000), None);
+        assert_eq!(busy.account(850, start + 9_600_000), Some(start + PERIOD));
+        busy.begin(850, start + PERIOD);
+        assert_eq!(busy.account(850, start + PERIOD + 1_000), None);
+        // An operator that ran for 40 ms: 8.5 of each 10 were its share, so 6 are owed of the next period.
+        assert_eq!(busy.account(850, start + 5 * PERIOD), None);
         assert_eq!(
-            governor.judge(&mut two, 850, start + PERIOD + 1, 40_000_000),
-            Some(start + 2 * PERIOD)
+            busy.account(850, start + 5 * PERIOD + 3_000_000),
+            Some(start + 6 * PERIOD)
         );
-        assert_eq!(
-            governor.judge(&mut two, 850, start + 2 * PERIOD, 0),
-            Some(start + 3 * PERIOD)
-        );
-        assert_eq!(governor.judge(&mut two, 850, start + 6 * PERIOD, 0), None);
+        // The highest level may be busy a little longer.
+        let mut high = Busy::default();
+        high.begin(920, start);
+        assert_eq!(high.account(920, start + 9_000_000), None);
+        assert_eq!(high.account(920, start + 9_300_000), Some(start + PERIOD));
     }
 }

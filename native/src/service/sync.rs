@@ -228,6 +228,53 @@ mod tests {
         assert_eq!(*mutex.lock(), 80_000);
     }
 
+    /// An unimportant thread holds the lock and needs the CPU to let go of it; threads of middle importance take all cores;
+    /// an important one waits. With inheritance the holder runs at the important one's priority.
+    #[test]
+    fn a_holder_inherits_the_priority_of_who_waits() {
+        use crate::service::scheduling::{Policy, adopt, clock};
+        if let Err(reason) = crate::machine::probe().sched_rr {
+            eprintln!("skipped: needs the privilege to use SCHED_RR ({reason})");
+            return;
+        }
+        let (mutex, held, freed) = (PiMutex::new(()), AtomicBool::new(false), AtomicBool::new(false));
+        let hogs_saw_it: Vec<bool> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _guard = mutex.lock();
+                held.store(true, Ordering::SeqCst);
+                // By CPU time: on its own it would get a twentieth of the time beside the hogs.
+                let start = clock(libc::CLOCK_THREAD_CPUTIME_ID);
+                while clock(libc::CLOCK_THREAD_CPUTIME_ID) - start < 300_000_000 {
+                    std::hint::spin_loop();
+                }
+            });
+            while !held.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let waiter = scope.spawn(|| {
+                adopt(Policy::RoundRobin(20)).unwrap();
+                drop(mutex.lock());
+                freed.store(true, Ordering::SeqCst);
+            });
+            let hog = || {
+                adopt(Policy::RoundRobin(10)).unwrap();
+                let start = std::time::Instant::now();
+                while start.elapsed() < Duration::from_secs(3) && !freed.load(Ordering::SeqCst) {
+                    std::hint::spin_loop();
+                }
+                freed.load(Ordering::SeqCst)
+            };
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let hogs: Vec<_> = (0..cores).map(|_| scope.spawn(hog)).collect();
+            waiter.join().unwrap();
+            hogs.into_iter().map(|hog| hog.join().unwrap()).collect()
+        });
+        assert!(
+            hogs_saw_it.iter().all(|saw| *saw),
+            "the important thread had to wait for the others"
+        );
+    }
+
     #[test]
     fn no_wake_up_is_lost() {
         let place = Arc::new((

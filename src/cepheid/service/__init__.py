@@ -6,17 +6,20 @@ when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from cepheid.service.engine import Consumer, Engine, Received
+    from cepheid.service.engine import Consumer, Engine
+    from cepheid.service.received import Received
+    from cepheid.service.virtual_clock import VirtualClock
 
-__all__ = ["Consumer", "Engine", "Received"]
+__all__ = ["Consumer", "Engine", "Received", "VirtualClock"]
+
+_MODULES: Final = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from cepheid.service import engine
-
-        return getattr(engine, name)
+    if name in _MODULES:
+        return getattr(import_module(f"cepheid.service.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'cepheid.service' has no attribute '{name}'")

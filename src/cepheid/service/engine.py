@@ -10,14 +10,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import json
 import logging
 import threading
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -25,32 +22,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 from cepheid import _native
 from cepheid.app.application import Application
-from cepheid.model.events import Event, EventId
-from cepheid.model.types import Value
-from cepheid.plan.graph import Operator
+from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
+from cepheid.service.functions import Function, Functions
 from cepheid.service.lowering import lower
+from cepheid.service.received import Received
 
 _log: Final = logging.getLogger(__name__)
 
-#: A Python function; or a C function as a ctypes function pointer, a numba cfunc, or its address.
-Function: TypeAlias = Callable[..., object] | int
-Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """An event that a consumer received: valid from `time` to `end` (None: forever), with labels if it was not then.
-
-    `marks` are `stale` and `relative`, where the policy is to mark (rule G3).
-    """
-
-    consumer: str
-    id: EventId
-    time: int
-    attributes: Mapping[str, Value]
-    end: int | None
-    marks: frozenset[str]
+Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full", "closed"]
 
 
 class Consumer:
@@ -65,8 +45,7 @@ class Consumer:
         found = self._engine.read(self.name, timeout)
         if found is None:
             return None
-        consumer, number, time, attributes, end, marks = found
-        return Received(consumer, number, time, attributes, end, frozenset(marks))
+        return Received.of(found)
 
     def __iter__(self) -> Iterator[Received]:
         while (received := self.get()) is not None:
@@ -109,9 +88,7 @@ class Engine:
             prioritised = section.prioritised if prioritised is None else prioritised
             replace = section.replace if replace is None else replace
         spec = lower(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
-        found = Functions()
-        for operator in plan.graph.operators.values():
-            found.add(operator, (functions or {}).get(operator.name))
+        found = Functions(plan, functions or {})
         self._functions = found  # a numba cfunc or a library has to stay loaded
         self._engine = _native.Engine(spec, found.python, found.addresses)
         self._numbers = count(1)
@@ -122,7 +99,7 @@ class Engine:
         """A supplier's event: an Event, or attributes, with `id` (else counted) and `time` (else now) among them.
 
         What became of it: `accepted`; `unread`, as nothing in the graph reads the stream; `full`, as too many of its
-        events wait (push it again later); `duplicate` is for events that were flagged so.
+        events wait (push it again later); `closed`; `duplicate` is for events that were flagged so.
         """
         if isinstance(event, Event):
             return self._engine.push(stream, event.id, event.time, event.attributes)
@@ -168,43 +145,3 @@ class Engine:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-class Functions:
-    """The functions of operators of the user's own, found by name, in libraries, or given."""
-
-    def __init__(self) -> None:
-        self.python: dict[str, Callable[..., object]] = {}
-        self.addresses: dict[str, int] = {}
-        self._kept: list[object] = []
-
-    def add(self, operator: Operator, given: Function | None) -> None:
-        parameters = dict(operator.parameters)
-        if operator.kind == "python":
-            function = given if given is not None else _imported(parameters.get("function"))
-            if callable(function):
-                self.python[operator.name] = function
-        elif operator.kind == "native":
-            if given is None and parameters.get("library") is not None:
-                library = ctypes.CDLL(str(parameters["library"]))
-                given = library[str(parameters.get("symbol") or operator.name)]
-            if given is not None:
-                self._kept.append(given)
-                self.addresses[operator.name] = _address(given)
-
-
-def _imported(name: object) -> Callable[..., object] | None:
-    if not isinstance(name, str):
-        return None
-    module, _, function = name.partition(":")
-    found: Callable[..., object] = getattr(importlib.import_module(module), function)
-    return found
-
-
-def _address(function: Function) -> int:
-    if isinstance(function, int):
-        return function
-    address = getattr(function, "address", None)  # numba's
-    if isinstance(address, int):
-        return address
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
