@@ -72,7 +72,7 @@ class Machine:
             "show openjdk-17-jre-headless") ;;
             show*) exit 100 ;;
             "policy rustc") echo "  Candidate: 1.63.0+dfsg1-2" ;;
-            "policy rustc-web") echo "  Candidate: 1.85.0+dfsg3-1" ;;
+            "policy rustc-web") echo "  Candidate: 1.96.0+dfsg1-1" ;;
             esac""",
         )
 
@@ -100,7 +100,7 @@ def test_without_root_it_stops_with_the_exact_command(machine: Machine) -> None:
     assert answer.returncode == 1
     assert answer.stdout == ""
     assert answer.stderr == (
-        "setup: missing: Java 17 or newer, Rust 1.85 or newer with cargo, rustfmt and clippy, a C linker\n"
+        "setup: missing: Java 17 or newer, Rust 1.88 or newer with cargo, rustfmt and clippy, a C linker\n"
         "setup: not root, so nothing was installed; run this, then call make again:\n"
         "setup:   sudo apt-get update && sudo apt-get install -y --no-install-recommends "
         "openjdk-17-jre-headless rustc-web cargo-web rustfmt-web rust-web-clippy gcc libc6-dev\n"
@@ -148,7 +148,7 @@ def test_a_rust_that_is_too_old_does_not_count(machine: Machine, version: str) -
     machine.put_rust(version)
     answer = machine.toolchain()
     assert answer.returncode == 1
-    assert "missing: Rust 1.85 or newer" in answer.stderr
+    assert "missing: Rust 1.88 or newer" in answer.stderr
 
 
 def test_a_rust_without_clippy_does_not_count(machine: Machine) -> None:
@@ -235,7 +235,7 @@ def test_without_apt_it_says_what_is_needed(machine: Machine) -> None:
     answer = machine.toolchain()
     assert answer.returncode == 1
     assert answer.stderr == (
-        "setup: missing: Java 17 or newer, Rust 1.85 or newer with cargo, rustfmt and clippy, a C linker\n"
+        "setup: missing: Java 17 or newer, Rust 1.88 or newer with cargo, rustfmt and clippy, a C linker\n"
         "setup: there is no apt-get here; install what is missing with this system's own tools, then call make again\n"
     )
 

@@ -1,185 +1,237 @@
-"""The matcher on rows from Python: filter, pattern and join by room, beside a peer if there is one.
+"""The matcher beside its peers, one thread: filter, pattern and join by room; and how it grows.
 
-A peer is a folder with a run.sh that prints a line of JSON, `{"peer": "esper", "runs": [{"mode": "filter",
-"events_per_s": 1}, ...]}`, for the same workload; CEPHEID_PEERS names the folder of such folders, `--peer esper` one.
+CEPHEID_PEERS names the folder of the peers; `--peer esper` takes one of them, `--peer all` all three.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
+import ctypes
+import gc
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from pathlib import Path
 from typing import Final
 
-from common import Bar, Report, arguments
+import pyarrow as pa  # type: ignore[import-untyped]
+from common import Bar, Plot, Report, Series, arguments
+from peers import PEERS, Peer, prepared
+from workload import PAIR, QUERIES, batches, checked, events, oracle
 
-from cepheid.language.checker import Checked, check
-from cepheid.language.parser import parse
-from cepheid.language.scope import Catalogue
+from cepheid.language.checker import Checked
 from cepheid.model.events import Event
-from cepheid.model.streams import Stream
-from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
+from cepheid.plan.standing import Standing
 
-ROOMS: Final = 1000
-TYPES: Final = "ABCDEFGHIJ"
-WITHIN: Final = 10_000
-#: The peers exclude the border of their windows, so ours is a millisecond shorter.
-PAIR: Final = (
-    "SELECT ?a.room, ?a.temp AS t0, ?b.temp AS t1 FROM (?a, s), (?b, s) FILTER (?a.type = 'A') FILTER (?b.type = 'B')"
-    " JOIN (?a.room = ?b.room) JOIN (?b.temp > ?a.temp) WINDOW (?a, ?b, 9999ms)"
-)
-QUERIES: Final = {
-    "filter": "SELECT ?b.room, ?b.temp FROM (?b, s) FILTER (?b.type = 'B' AND ?b.temp > 30)",
-    "pattern": f"{PAIR} SEQ (?a, ?b) MATCH NEXT",
-    "join": PAIR,
+#: By peer and mode, how many times its speed ours should be.
+WANTED: Final = {
+    ("esper", "pattern"): 3.0,
+    ("flink", "pattern"): 15.0,
+    ("siddhi", "pattern"): 15.0,
+    ("esper", "join"): 3.0,
+    ("esper", "filter"): 1.0,
+    ("flink", "filter"): 1.0,
+    ("siddhi", "filter"): 1.0,
 }
-PEERS: Final = ("esper", "siddhi", "flink")
-_MASK: Final = (1 << 64) - 1
+SIZE: Final = 8192
 
 
-def mix(z: int) -> int:
-    z = ((z + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+def from_columns(query: Checked, given: list[pa.RecordBatch]) -> tuple[float, int]:
+    """Seconds, and how many matches; they are made with their ids and values, and consumed as batches."""
+    matcher = Matcher(query)
+    matches = 0
+    ends = [batch.column(1)[-1].as_py() for batch in given]
+    began = time.perf_counter()
+    for batch, end in zip(given, ends, strict=True):
+        matcher.push_batch(batch)
+        for found in matcher.advance_batches(end):
+            matches += pa.record_batch(found).num_rows
+    for found in matcher.advance_batches(None):
+        matches += pa.record_batch(found).num_rows
+    return time.perf_counter() - began, matches
 
 
-def workload(count: int) -> list[Event]:
-    """One event a millisecond, a thousand rooms, ten types; event i is a function of i alone, as the peers have it."""
-    rooms = [f"room{i}" for i in range(ROOMS)]
-    return [
-        Event(
-            "s",
-            i,
-            i * 1000,
-            {
-                "room": rooms[(mix(i) >> 1) % ROOMS],
-                "type": TYPES[(mix(i * 3 + 1) >> 1) % len(TYPES)],
-                "temp": 15.0 + 20.0 * ((mix(i * 7 + 5) >> 11) * 2.0**-53),
-            },
-        )
-        for i in range(count)
-    ]
-
-
-def oracle(events: list[Event]) -> dict[str, int]:
-    """How many matches there are, counted by a plain loop."""
-    counts = dict.fromkeys(QUERIES, 0)
-    open_as: dict[object, deque[tuple[int, float]]] = {}
-    seen: dict[tuple[object, object], deque[tuple[int, float]]] = {}
-    for i, event in enumerate(events):
-        kind, room, temp = (event.attributes[name] for name in ("type", "room", "temp"))
-        assert isinstance(temp, float)
-        counts["filter"] += kind == "B" and temp > 30
-        if kind not in ("A", "B"):
-            continue
-        other = seen.setdefault((room, "B" if kind == "A" else "A"), deque())
-        while other and i - other[0][0] >= WITHIN:
-            other.popleft()
-        counts["join"] += sum(t > temp if kind == "A" else temp > t for _, t in other)
-        seen.setdefault((room, kind), deque()).append((i, temp))
-        waiting = open_as.setdefault(room, deque())
-        while waiting and i - waiting[0][0] >= WITHIN:
-            waiting.popleft()
-        if kind == "A":
-            waiting.append((i, temp))
-        else:
-            left = deque(a for a in waiting if a[1] >= temp)
-            counts["pattern"] += len(waiting) - len(left)
-            open_as[room] = left
-    return counts
-
-
-def checked(text: str) -> Checked:
-    stream = Stream("s", {"room": Type.STRING, "type": Type.STRING, "temp": Type.FLOAT}, id_kind="int")
-    found, problems = check(parse(text), Catalogue({"s": stream}))
-    assert found is not None, problems
-    return found
-
-
-def ours(query: Checked, events: list[Event]) -> tuple[float, int]:
-    """Events a second, matches with their ids and values made and consumed, and how many there were."""
+def from_rows(query: Checked, given: list[Event]) -> tuple[float, int]:
+    """The same from Python objects, to Python objects."""
     matcher = Matcher(query)
     matches = 0
     began = time.perf_counter()
-    for start in range(0, len(events), 4096):
-        batch = events[start : start + 4096]
+    for start in range(0, len(given), SIZE):
+        batch = given[start : start + SIZE]
         matcher.push(batch)
-        for match in matcher.advance(batch[-1].time):
-            matches += len(match.id) > 0
+        matches += sum(len(match.id) > 0 for match in matcher.advance(batch[-1].time))
     matches += len(matcher.advance(None))
-    return len(events) / (time.perf_counter() - began), matches
+    return time.perf_counter() - began, matches
 
 
-def theirs(folder: Path) -> dict[str, float]:
-    """Events a second of a peer, by mode."""
-    done = subprocess.run(["bash", str(folder / "run.sh")], capture_output=True, text=True, check=True)
-    runs = json.loads(done.stdout.splitlines()[-1])["runs"]
-    return {run["mode"]: float(run["events_per_s"]) for run in runs if run.get("mode") in QUERIES}
+def one_by_one(query: Checked, given: list[Event]) -> float:
+    """Seconds where each event is pushed, and the watermark moved, by itself."""
+    matcher = Matcher(query)
+    began = time.perf_counter()
+    for event in given:
+        matcher.push((event,))
+        matcher.advance(event.time)
+    return time.perf_counter() - began
+
+
+def together(texts: list[str], given: list[pa.RecordBatch]) -> float:
+    """CPU seconds of queries that stand together."""
+    standing = Standing({f"q{i}": checked(text) for i, text in enumerate(texts)})
+    ends = [batch.column(1)[-1].as_py() for batch in given]
+    began = time.process_time()
+    for batch, end in zip(given, ends, strict=True):
+        standing.push_batch(batch)
+        standing.advance_batches(end)
+    return time.process_time() - began
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_size_t) for name in ("arena", "o", "s", "hblks", "hblkhd", "u", "f", "uordblks"))
+
+
+def allocated() -> int:
+    """Bytes that malloc has given out; the native core's are among them, Python's small objects and Arrow's are not."""
+    gc.collect()
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    # The structure has two more fields, which a caller must leave room for.
+    mallinfo.restype = type(
+        "Whole", (ctypes.Structure,), {"_fields_": (("head", _Mallinfo), ("rest", ctypes.c_size_t * 2))}
+    )
+    found = mallinfo().head
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def state(query: Checked, given: list[pa.RecordBatch]) -> tuple[float, float]:
+    """Bytes a live event beyond its attributes while the windows are full, and bytes left when they have passed."""
+    ends = [batch.column(1)[-1].as_py() for batch in given]
+    from_columns(query, given)  # a batch keeps what it was once asked for
+    matcher = Matcher(query)
+    fresh = allocated()
+    for batch, end in zip(given, ends, strict=True):
+        matcher.push_batch(batch)
+        matcher.advance_batches(end)
+    live = matcher.counters["kept"]
+    # What an event is by itself: id, time and temperature of 8 bytes each, and the name of its room.
+    attributes = 24 + statistics.mean(len(room) for room in given[0].column(2).to_pylist())
+    each = (allocated() - fresh) / live - attributes
+    matcher.advance_batches(ends[-1] + 3_600_000_000)
+    assert matcher.counters["kept"] == 0
+    return each, allocated() - fresh
+
+
+def side_by_side(
+    report: Report, names: list[str], given: list[pa.RecordBatch], count: int, expected: dict[str, int], turns: int
+) -> None:
+    """Ours and the peers', in turns, so that whatever else the machine does hits all of them."""
+    ours: dict[str, list[float]] = {mode: [] for mode in QUERIES}
+    ratios: dict[tuple[str, str], list[float]] = {}
+    theirs: dict[tuple[str, str], list[float]] = {}
+
+    def run(mode: str) -> float:
+        seconds, matches = from_columns(checked(QUERIES[mode]), given)
+        if matches != expected[mode]:
+            sys.exit(f"{mode}: {matches} matches, and there are {expected[mode]}")
+        ours[mode].append(count / seconds)
+        return count / seconds
+
+    with tempfile.TemporaryDirectory() as temporary:
+        peers: list[Peer] = [prepared(name, Path(temporary)) for name in names]
+        for turn in range(turns):
+            print(f"turn {turn + 1} of {turns}", flush=True)
+            for mode in QUERIES:
+                for _ in range(2):
+                    run(mode)
+                for peer in peers:
+                    if mode in peer.modes:
+                        before = statistics.median(run(mode) for _ in range(3))
+                        speed = peer.run(mode)
+                        after = statistics.median(run(mode) for _ in range(3))
+                        theirs.setdefault((peer.name, mode), []).append(speed)
+                        ratios.setdefault((peer.name, mode), []).append((before + after) / 2 / speed)
+    for mode, speeds in ours.items():
+        report.notes.append(
+            f"{mode}: {statistics.median(speeds):,.0f} events/s ({min(speeds):,.0f} to {max(speeds):,.0f}),"
+            f" {expected[mode]:,} matches"
+        )
+    slowest = min(statistics.median(ours["pattern"]), statistics.median(ours["join"]))
+    report.bars.append(Bar("pattern and join, from Arrow batches", slowest, 5_000_000, "at_least", "events/s"))
+    for (name, mode), found in ratios.items():
+        speeds = theirs[name, mode]
+        report.notes.append(
+            f"{name}, {mode}: {statistics.median(speeds):,.0f} events/s ({min(speeds):,.0f} to {max(speeds):,.0f});"
+            f" ours is {min(found):.2f} to {max(found):.2f} times that"
+        )
+        if (name, mode) in WANTED:
+            title = f"{mode}, times {name}"
+            report.bars.append(Bar(title, statistics.median(found), WANTED[name, mode], "at_least"))
+
+
+def growth(report: Report, quick: bool) -> None:
+    """Cost an event by the number of keys, and of standing queries."""
+    count = 500_000 if quick else 2_000_000
+    repeats = 3 if quick else 7
+    keys = [1_000, 10_000, 100_000, 1_000_000]
+    query = checked(QUERIES["pattern"])
+    given = {number: batches(count, number) for number in keys}
+    costs: dict[int, list[float]] = {number: [] for number in keys}
+    for _ in range(repeats):
+        for number in keys:
+            costs[number].append(from_columns(query, given[number])[0] / count * 1e9)
+    series = Series("pattern", [float(k) for k in keys], *_spread(costs[k] for k in keys))
+    report.plots.append(Plot("keys", "Cost by keys", "keys", "ns an event", [series], log=True))
+    report.bars.append(Bar("cost of 1,000,000 keys, times 1,000", series.median[-1] / series.median[0], 2, "at_most"))
+    numbers = [1, 10, 100, 1000]
+    few = given[1_000][: 250_000 // SIZE]
+    of = {
+        n: [f"{PAIR} FILTER (?a.room = 'room{i * 1000 // n}') SEQ (?a, ?b) MATCH NEXT" for i in range(n)]
+        for n in numbers
+    }
+    standing: dict[int, list[float]] = {n: [] for n in numbers}
+    for _ in range(repeats):
+        for n in numbers:
+            standing[n].append(together(of[n], few) / (len(few) * SIZE) * 1e9)
+    series = Series("pattern", [float(n) for n in numbers], *_spread(standing[n] for n in numbers))
+    report.plots.append(Plot("standing", "Cost by standing queries", "queries", "ns an event", [series], log=True))
+    ratio = series.median[-1] / series.median[0]
+    report.bars.append(Bar("cost of 1,000 standing queries, times 1", ratio, 20, "at_most"))
+
+
+def _spread(found: object) -> tuple[list[float], list[float], list[float]]:
+    lists = [list(times) for times in found]  # type: ignore[attr-defined]
+    return [statistics.median(t) for t in lists], [min(t) for t in lists], [max(t) for t in lists]
 
 
 def main() -> None:
-    options = arguments(__doc__, PEERS)
-    count, repeats = (200_000, 3) if options.quick else (500_000, 5)
-    events = workload(count)
-    expected = oracle(events)
-    speeds: dict[str, list[float]] = {name: [] for name in QUERIES}
-    peer_speeds: dict[str, list[float]] = {name: [] for name in QUERIES}
-    with tempfile.TemporaryDirectory() as temporary:
-        peer = _peer(options.peer, Path(temporary))
-        for turn in range(repeats):
-            print(f"turn {turn + 1} of {repeats}", flush=True)
-            for name, text in QUERIES.items():
-                speed, matches = ours(checked(text), events)
-                if matches != expected[name]:
-                    sys.exit(f"{name}: {matches} matches, and there are {expected[name]}")
-                speeds[name].append(speed)
-            if peer is not None and turn < (1 if options.quick else 2):
-                for name, speed in theirs(peer).items():
-                    peer_speeds[name].append(speed)
-    medians = {name: statistics.median(s) for name, s in speeds.items()}
-    notes = [
-        f"{name}: {medians[name]:,.0f} events/s ({min(s):,.0f} to {max(s):,.0f}), {expected[name]:,} matches"
-        for name, s in speeds.items()
-    ]
-    bars = [Bar("pattern, row by row from Python", medians["pattern"], 300_000, "at_least", "events/s")]
-    wanted = {"filter": 1.0, "pattern": 3.0, "join": 3.0}
-    for name, s in peer_speeds.items():
-        if s:
-            notes.append(f"{options.peer}, {name}: {statistics.median(s):,.0f} events/s")
-            ratio = medians[name] / statistics.median(s)
-            bars.append(Bar(f"{name}, ratio to {options.peer}, rows from Python", ratio, wanted[name], "at_least"))
-    Report(
+    options = arguments(__doc__, (*(peer.name for peer in PEERS), "all"))
+    names = [peer.name for peer in PEERS] if options.peer == "all" else [options.peer] if options.peer else []
+    count = 1_000_000
+    rows = events(200_000)
+    expected = oracle(events(count))
+    given = batches(count)
+    report = Report(
         name="matcher",
         question=(__doc__ or "").split("\n", 1)[0],
-        method=f"{count:,} events, one a millisecond, of 1,000 rooms and 10 types; medians of {repeats} turns, one "
-        "thread. Events are Python objects made beforehand; matches with ids and values are made and consumed. Counts "
-        "are equal to a plain loop's.",
-        bars=bars,
-        notes=notes,
-    ).save(options.out)
-
-
-def _peer(name: str | None, temporary: Path) -> Path | None:
-    """A copy of the peer's folder: it builds in place, and its own may be read-only."""
-    if name is None:
-        return None
-    folder = os.environ.get("CEPHEID_PEERS")
-    if folder is None or not (Path(folder) / name / "run.sh").exists():
-        sys.exit(f"set CEPHEID_PEERS to the folder of the peers; it has to hold {name}/run.sh")
-    copy = temporary / "peers"
-    shutil.copytree(folder, copy)
-    for path in copy.rglob("*"):
-        path.chmod(0o755)
-    return copy / name
+        method=f"{count:,} events, one a millisecond, of 1,000 rooms and 10 types, in Arrow batches of {SIZE:,} made "
+        "beforehand; the peers make their events in the loop. Matches with ids and values are made and consumed, and "
+        "counted by a plain loop besides. Ours runs before and after each run of a peer; medians, one thread.",
+    )
+    side_by_side(report, names, given, count, expected, 1 if options.quick else 3)
+    for name, speed in {
+        "rows from Python, in batches": max(
+            len(rows) / from_rows(checked(QUERIES["pattern"]), rows)[0] for _ in range(3)
+        ),
+        "rows from Python, one by one": max(
+            len(rows) / one_by_one(checked(QUERIES["pattern"]), rows) for _ in range(3)
+        ),
+    }.items():
+        report.bars.append(Bar(name, speed, 300_000, "at_least", "events/s"))
+    for mode in ("pattern", "join"):
+        each, left = state(checked(QUERIES[mode]), batches(40_000, size=256))
+        report.bars.append(Bar(f"{mode}: bytes a live event beyond its attributes", each, 64, "at_most", "bytes"))
+        report.notes.append(f"{mode}: {left:,.0f} bytes left when the windows have passed")
+    growth(report, options.quick)
+    report.save(options.out)
 
 
 if __name__ == "__main__":

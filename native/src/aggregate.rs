@@ -4,16 +4,15 @@
 //! size (but STDDEV's, whose mean changes with every event), and gives exactly the same values.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use crate::event::Event;
+use crate::event::{Events, Handle, Held};
 use crate::exact::{self, ExactSum};
 use crate::expr::{Alone, Expr};
 use crate::plan::{Aggregate, AggregateFunction};
 use crate::value::{Val, Value, compare};
 
 /// The value of an aggregate over these events, which are in E2's order.
-pub fn aggregate<'a>(aggregate: &Aggregate, events: impl Iterator<Item = &'a Event> + Clone) -> Value {
+pub fn aggregate<'a>(aggregate: &Aggregate, events: impl Iterator<Item = Held<'a>> + Clone) -> Value {
     use AggregateFunction as A;
     let Some(argument) = &aggregate.argument else {
         return Value::Int(events.count() as i64);
@@ -30,18 +29,18 @@ pub fn aggregate<'a>(aggregate: &Aggregate, events: impl Iterator<Item = &'a Eve
 }
 
 /// The value of an expression over one variable, for one event of it.
-fn of_event(argument: &Expr, event: &Event) -> Value {
+fn of_event(argument: &Expr, event: Held<'_>) -> Value {
     match argument {
         Expr::Attribute(attribute) => attribute.kept(event),
-        _ => argument.value(&Alone(event)).into_value(),
+        _ => argument.value(&Alone(&event)).into_value(),
     }
 }
 
-fn one(argument: &Expr, event: Option<&Event>) -> Value {
+fn one(argument: &Expr, event: Option<Held<'_>>) -> Value {
     event.map_or(Value::Null, |event| of_event(argument, event))
 }
 
-fn present<'a>(argument: &Expr, events: impl Iterator<Item = &'a Event>) -> Vec<Value> {
+fn present<'a>(argument: &Expr, events: impl Iterator<Item = Held<'a>>) -> Vec<Value> {
     events
         .map(|event| of_event(argument, event))
         .filter(|value| !value.is_null())
@@ -150,7 +149,7 @@ impl Running {
     }
 
     /// An event at the end.
-    pub fn add(&mut self, aggregate: &Aggregate, event: &Event) {
+    pub fn add(&mut self, aggregate: &Aggregate, event: Held<'_>) {
         self.added += 1;
         let Some(value) = counted(aggregate, event) else {
             return;
@@ -166,7 +165,7 @@ impl Running {
     }
 
     /// The event at the start goes.
-    pub fn remove(&mut self, aggregate: &Aggregate, event: &Event) {
+    pub fn remove(&mut self, aggregate: &Aggregate, event: Held<'_>) {
         self.removed += 1;
         let Some(value) = counted(aggregate, event) else {
             return;
@@ -207,16 +206,16 @@ impl Running {
         self.best.push_back((self.added, value));
     }
 
-    /// The value over these events, which are those that were added and not taken.
-    pub fn value(&self, over: &Aggregate, events: &VecDeque<Arc<Event>>) -> Value {
+    /// The value over the events of this window, which are those that were added and not taken.
+    pub fn value(&self, over: &Aggregate, events: &Events, window: &VecDeque<Handle>) -> Value {
         use AggregateFunction as A;
         let Some(argument) = &over.argument else {
-            return Value::Int(events.len() as i64);
+            return Value::Int(window.len() as i64);
         };
         match over.function {
             A::Count => Value::Int(self.present as i64),
-            A::First => one(argument, events.front().map(Arc::as_ref)),
-            A::Last => one(argument, events.back().map(Arc::as_ref)),
+            A::First => one(argument, window.front().map(|event| events.row(*event))),
+            A::Last => one(argument, window.back().map(|event| events.row(*event))),
             A::Sum if self.present == 0 => Value::Null,
             A::Sum if self.floats == 0 => i64::try_from(self.integers).map_or(Value::Null, Value::Int),
             A::Sum => self.sum.value().map_or(Value::Null, Value::Float),
@@ -230,7 +229,7 @@ impl Running {
                 let best = self.best.front().map_or(Value::Null, |(_, value)| value.clone());
                 if self.floats > 0 { best.into_float() } else { best }
             }
-            A::Stddev => aggregate(over, events.iter().map(Arc::as_ref)),
+            A::Stddev => aggregate(over, window.iter().map(|event| events.row(*event))),
         }
     }
 }
@@ -242,7 +241,7 @@ impl Default for Running {
 }
 
 /// The value that an event adds to what is kept of an aggregate; None if there is nothing to keep.
-fn counted(aggregate: &Aggregate, event: &Event) -> Option<Value> {
+fn counted(aggregate: &Aggregate, event: Held<'_>) -> Option<Value> {
     use AggregateFunction as A;
     let argument = aggregate.argument.as_ref()?;
     if matches!(aggregate.function, A::First | A::Last | A::Stddev) {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::event::{Event, Row};
+use crate::event::{Events, Handle, Held, Row};
 use crate::functions::{Function, finite};
 use crate::json::{Fault, Json, Reading, fault};
 use crate::value::{Val, Value, compare};
@@ -47,11 +47,35 @@ impl Attribute {
         }
     }
 
+    /// Reads it of an event that is kept.
+    #[inline]
+    pub fn seen<'e>(&self, event: Held<'e>) -> Val<'e> {
+        let value = match self.slots.get(usize::from(event.name.stream)) {
+            Some(Slot::At(place)) => event.values.get(*place).map_or(Val::Null, Value::view),
+            Some(Slot::Id) => event.name.id.view(),
+            Some(Slot::Time) => Val::Int(event.name.time),
+            Some(Slot::Missing) | None => Val::Null,
+        };
+        match value {
+            Val::Int(x) if self.float => Val::Float(x as f64),
+            other => other,
+        }
+    }
+
+    /// Where it is kept as it is read, if it is.
+    #[inline]
+    pub fn place<'e>(&self, event: Held<'e>) -> Option<&'e Value> {
+        match self.slots.get(usize::from(event.name.stream)) {
+            Some(Slot::At(place)) if !self.float => event.values.get(*place),
+            _ => None,
+        }
+    }
+
     /// Reads it to keep it: shared text is not copied.
-    pub fn kept(&self, event: &Event) -> Value {
-        let value = match self.slots.get(usize::from(event.stream)) {
+    pub fn kept(&self, event: Held<'_>) -> Value {
+        let value = match self.slots.get(usize::from(event.name.stream)) {
             Some(Slot::At(place)) => event.values.get(*place).cloned().unwrap_or(Value::Null),
-            _ => self.of(event).into_value(),
+            _ => self.seen(event).into_value(),
         };
         if self.float { value.into_float() } else { value }
     }
@@ -70,8 +94,20 @@ pub enum Sign {
 }
 
 impl Sign {
+    /// The sign with its sides exchanged, for those that order.
+    pub fn turned(self) -> Option<Sign> {
+        match self {
+            Sign::Less => Some(Sign::Greater),
+            Sign::LessEqual => Some(Sign::GreaterEqual),
+            Sign::Greater => Some(Sign::Less),
+            Sign::GreaterEqual => Some(Sign::LessEqual),
+            Sign::Equal | Sign::Unequal => None,
+        }
+    }
+
+    /// Whether it is true of two values that compare so.
     #[inline]
-    fn holds(self, order: Ordering) -> bool {
+    pub fn holds(self, order: Ordering) -> bool {
         match self {
             Sign::Equal => order.is_eq(),
             Sign::Unequal => order.is_ne(),
@@ -125,18 +161,34 @@ pub trait Scope {
 /// An event for each bound variable, and the aggregates' values.
 #[derive(Clone, Copy)]
 pub struct Bindings<'e> {
+    /// The events.
+    pub events: &'e Events,
     /// By variable.
-    pub events: &'e [Option<&'e Event>],
+    pub bound: &'e [Option<Handle>],
+    /// One that is tried for a variable.
+    pub tried: Option<(usize, Handle)>,
     /// By the plan's number of the aggregate.
     pub aggregates: &'e [Value],
+}
+
+impl<'e> Bindings<'e> {
+    /// The event of a variable.
+    #[inline]
+    pub fn event(&self, variable: usize) -> Option<Held<'e>> {
+        let handle = match self.tried {
+            Some((tried, handle)) if tried == variable => handle,
+            _ => (*self.bound.get(variable)?)?,
+        };
+        Some(self.events.row(handle))
+    }
 }
 
 impl Scope for Bindings<'_> {
     #[inline]
     fn attribute<'a>(&'a self, attribute: &Attribute) -> Val<'a> {
-        match self.events.get(attribute.variable) {
-            Some(Some(event)) => attribute.of(*event),
-            _ => Val::Null,
+        match self.event(attribute.variable) {
+            Some(event) => attribute.seen(event),
+            None => Val::Null,
         }
     }
 
@@ -196,7 +248,28 @@ impl Expr {
     /// Whether it is true; unknown is not.
     #[inline]
     pub fn holds(&self, scope: &impl Scope) -> bool {
-        self.value(scope).truth() == Some(true)
+        self.truth(scope) == Some(true)
+    }
+
+    /// Its truth value; None is unknown. What most conditions are made of is judged without a value in between.
+    #[inline]
+    fn truth(&self, scope: &impl Scope) -> Option<bool> {
+        match self {
+            Expr::Compare(sign, sides) => {
+                let order = match sides.as_ref() {
+                    (Expr::Attribute(one), Expr::Constant(other)) => compare(&scope.attribute(one), &other.view()),
+                    (Expr::Attribute(one), Expr::Attribute(other)) => {
+                        compare(&scope.attribute(one), &scope.attribute(other))
+                    }
+                    (one, other) => compare(&one.value(scope), &other.value(scope)),
+                };
+                order.map(|order| sign.holds(order))
+            }
+            Expr::Not(inner) => inner.truth(scope).map(|x| !x),
+            Expr::And(parts) => all(parts, scope, true),
+            Expr::Or(parts) => all(parts, scope, false).map(|x| !x),
+            other => other.value(scope).truth(),
+        }
     }
 
     /// Its value.
@@ -204,19 +277,13 @@ impl Expr {
         match self {
             Expr::Constant(value) => value.view(),
             Expr::Attribute(attribute) => scope.attribute(attribute),
-            Expr::Compare(sign, sides) => {
-                let order = compare(&sides.0.value(scope), &sides.1.value(scope));
-                order.map_or(Val::Null, |order| Val::Bool(sign.holds(order)))
-            }
+            Expr::Compare(..) | Expr::Not(_) | Expr::And(_) | Expr::Or(_) => truth(self.truth(scope)),
             Expr::Arithmetic(operator, sides) => arithmetic(*operator, &sides.0.value(scope), &sides.1.value(scope)),
             Expr::Negative(inner) => match inner.value(scope) {
                 Val::Int(x) => x.checked_neg().map_or(Val::Null, Val::Int),
                 Val::Float(x) => Val::Float(-x),
                 _ => Val::Null,
             },
-            Expr::Not(inner) => truth(inner.value(scope).truth().map(|x| !x)),
-            Expr::And(parts) => truth(all(parts, scope, true)),
-            Expr::Or(parts) => truth(all(parts, scope, false).map(|x| !x)),
             Expr::In(inner, items, negated) => truth(among(&inner.value(scope), items, scope).map(|x| x != *negated)),
             Expr::Between(parts, negated) => {
                 let (value, low, high) = (parts.0.value(scope), parts.1.value(scope), parts.2.value(scope));
@@ -232,6 +299,14 @@ impl Expr {
             }
             Expr::Call(function, arguments) => function.call(arguments.iter().map(|a| a.value(scope)).collect()),
             Expr::Aggregate(number) => scope.aggregate(*number),
+        }
+    }
+
+    /// The parts of an AND, or else itself: it is true if all of them are.
+    pub fn conjuncts(&self) -> &[Expr] {
+        match self {
+            Expr::And(parts) => parts,
+            other => std::slice::from_ref(other),
         }
     }
 
@@ -338,7 +413,7 @@ fn and(one: Option<bool>, other: Option<bool>) -> Option<bool> {
 fn all(parts: &[Expr], scope: &impl Scope, wanted: bool) -> Option<bool> {
     let mut result = Some(true);
     for part in parts {
-        match part.value(scope).truth() {
+        match part.truth(scope) {
             Some(found) if found != wanted => return Some(false),
             Some(_) => {}
             None => result = None,

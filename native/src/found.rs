@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::digest::DIGEST;
-use crate::event::{Event, Id};
+use crate::event::{Id, Name};
 use crate::plan::Plan;
 use crate::value::{Key, Value};
 
@@ -14,14 +14,14 @@ pub enum Bound {
     /// Nothing, or a NOT variable.
     Unbound,
     /// One event.
-    One(Arc<Event>),
+    One(Name),
     /// All that qualified, in E2's order.
-    Many(Vec<Arc<Event>>),
+    Many(Vec<Name>),
 }
 
 impl Bound {
     /// The events.
-    pub fn events(&self) -> &[Arc<Event>] {
+    pub fn events(&self) -> &[Name] {
         match self {
             Bound::Unbound => &[],
             Bound::One(event) => std::slice::from_ref(event),
@@ -32,7 +32,7 @@ impl Bound {
     /// Unbound before bound, lists element by element.
     fn order(&self, other: &Bound) -> Ordering {
         let (one, two) = (self.events(), other.events());
-        let unequal = one.iter().zip(two).map(|(a, b)| a.order(b)).find(|o| o.is_ne());
+        let unequal = one.iter().zip(two).map(|(a, b)| a.cmp(b)).find(|o| o.is_ne());
         unequal.unwrap_or_else(|| one.len().cmp(&two.len()))
     }
 }
@@ -59,6 +59,8 @@ pub struct Match {
     pub select: Vec<Value>,
     /// For batch and session windows.
     pub row: Option<Row>,
+    /// The partition of its first event (rule S7), where AFTER MATCH asks for it and there is one.
+    pub key: Option<Arc<[Key]>>,
 }
 
 impl Match {
@@ -77,29 +79,29 @@ impl Match {
     /// The order in which AFTER MATCH takes matches (rule S11); `steps` are the variables, in step order.
     pub fn taking_order(&self, other: &Match, steps: &[usize]) -> Ordering {
         let last = || match (self.last(), other.last()) {
-            (Some(a), Some(b)) => a.order(b),
+            (Some(a), Some(b)) => a.cmp(b),
             (a, b) => a.is_some().cmp(&b.is_some()),
         };
-        let of = |m: &'_ Match| steps.iter().map(|&v| m.events[v].clone()).collect::<Vec<_>>();
-        self.time
-            .cmp(&other.time)
-            .then_with(last)
-            .then_with(|| order_of(of(self).iter(), of(other).iter()))
+        let in_steps = || {
+            let own = steps.iter().map(|&v| &self.events[v]);
+            order_of(own, steps.iter().map(|&v| &other.events[v]))
+        };
+        self.time.cmp(&other.time).then_with(last).then_with(in_steps)
     }
 
     /// All its events.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Event>> {
+    pub fn all(&self) -> impl Iterator<Item = &Name> {
         self.events.iter().flat_map(|bound| bound.events())
     }
 
     /// Its first event under E2.
-    pub fn first(&self) -> Option<&Arc<Event>> {
-        self.all().min_by(|a, b| a.order(b))
+    pub fn first(&self) -> Option<&Name> {
+        self.all().min()
     }
 
     /// Its last event under E2.
-    pub fn last(&self) -> Option<&Arc<Event>> {
-        self.all().max_by(|a, b| a.order(b))
+    pub fn last(&self) -> Option<&Name> {
+        self.all().max()
     }
 
     /// Its id; the bytes are described in src/cepheid/model/matches.py.
@@ -159,7 +161,7 @@ fn put_bound(bytes: &mut Vec<u8>, plan: &Plan, bound: &Bound) {
     }
 }
 
-fn put_event(bytes: &mut Vec<u8>, plan: &Plan, event: &Event) {
+fn put_event(bytes: &mut Vec<u8>, plan: &Plan, event: &Name) {
     put_text(bytes, &plan.streams[usize::from(event.stream)].name);
     match &event.id {
         Id::Int(id) => {

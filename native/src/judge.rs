@@ -7,18 +7,41 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::aggregate::aggregate;
-use crate::event::Event;
-use crate::expr::Bindings;
+use crate::event::{Events, Handle, List};
+use crate::expr::{Bindings, Expr};
 use crate::found::{Bound, Match};
-use crate::partition::{List, Store};
-use crate::plan::{Plan, Policy, Role};
-use crate::value::Value;
+use crate::partition::Lists;
+use crate::plan::{After, Plan, Policy, Role};
+use crate::sorted::{Number, SORTED_FROM};
+use crate::value::{Key, Value};
+
+/// What a variable of a partial match is bound to.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Nothing.
+    Unbound,
+    /// One event.
+    One(Handle),
+    /// Several, in E2's order.
+    Many(Box<[Handle]>),
+}
+
+impl Part {
+    /// The events.
+    pub fn handles(&self) -> &[Handle] {
+        match self {
+            Part::Unbound => &[],
+            Part::One(handle) => std::slice::from_ref(handle),
+            Part::Many(handles) => handles,
+        }
+    }
+}
 
 /// A match that waits for its deadline, because its last step is open (rule S4).
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// What is bound.
-    pub events: Vec<Bound>,
+    /// What is bound, by variable.
+    pub events: Box<[Part]>,
     /// Whether all else holds if the last step, a `?e?`, stays unbound.
     pub holds: bool,
     /// When all that matters is known: the deadline, or the last bound event's time if that is later.
@@ -36,70 +59,113 @@ pub struct Sink {
     pub pending: Vec<Pending>,
 }
 
-/// Who is bound to what, while a match is put together.
+/// Who is bound to what, while a match is put together. Kept from one judge to the next, to allocate nothing.
+#[derive(Debug, Default)]
+pub struct Desk {
+    bound: Vec<Option<Handle>>,
+    many: Vec<Vec<Handle>>,
+}
+
+/// Puts matches together.
 pub struct Judge<'p> {
     plan: &'p Plan,
+    events: &'p Events,
     /// The partition's events.
-    store: &'p Store,
+    own: Lists<'p>,
     /// The events of NOT variables that the partition does not reach.
-    shared: &'p Store,
-    events: Vec<Option<&'p Event>>,
-    arcs: Vec<Option<&'p Arc<Event>>>,
-    many: Vec<Vec<&'p Arc<Event>>>,
-    bound: u64,
+    shared: Lists<'p>,
+    /// By variable, for those of one event.
+    bound: Vec<Option<Handle>>,
+    /// By variable, for those of many.
+    many: Vec<Vec<Handle>>,
+    /// The variables that are bound to one event, a bit each.
+    mask: u64,
 }
 
 impl<'p> Judge<'p> {
     /// A judge who has bound nothing.
-    pub fn new(plan: &'p Plan, store: &'p Store, shared: &'p Store) -> Self {
-        let count = plan.variables.len();
+    pub fn new(plan: &'p Plan, events: &'p Events, own: Lists<'p>, shared: Lists<'p>, desk: &mut Desk) -> Self {
+        let mut desk = std::mem::take(desk);
+        desk.bound.resize(plan.variables.len(), None);
+        desk.many.resize(plan.variables.len(), Vec::new());
         Judge {
             plan,
-            store,
+            events,
+            own,
             shared,
-            events: vec![None; count],
-            arcs: vec![None; count],
-            many: vec![Vec::new(); count],
-            bound: 0,
+            bound: desk.bound,
+            many: desk.many,
+            mask: 0,
+        }
+    }
+
+    /// Gives back the desk, for the next judge.
+    pub fn leave(mut self) -> Desk {
+        self.clear();
+        Desk {
+            bound: self.bound,
+            many: self.many,
         }
     }
 
     /// Binds a variable to one event.
-    pub fn bind(&mut self, variable: usize, event: &'p Arc<Event>) {
-        self.events[variable] = Some(event);
-        self.arcs[variable] = Some(event);
-        self.bound |= 1 << variable;
+    #[inline]
+    pub fn bind(&mut self, variable: usize, event: Handle) {
+        self.bound[variable] = Some(event);
+        self.mask |= 1 << variable;
+    }
+
+    /// Binds what a run has bound, and nothing else.
+    pub fn bind_all(&mut self, bound: &[Option<Handle>]) {
+        self.clear();
+        self.bound.copy_from_slice(bound);
+        let bits = bound.iter().enumerate().filter(|(_, event)| event.is_some());
+        self.mask = bits.fold(0, |mask, (variable, _)| mask | 1 << variable);
     }
 
     /// Unbinds it.
+    #[inline]
     pub fn unbind(&mut self, variable: usize) {
-        self.events[variable] = None;
-        self.arcs[variable] = None;
-        self.bound &= !(1 << variable);
+        self.bound[variable] = None;
+        self.mask &= !(1 << variable);
     }
 
     /// Unbinds everything.
     pub fn clear(&mut self) {
-        self.events.fill(None);
-        self.arcs.fill(None);
+        self.bound.fill(None);
         self.many.iter_mut().for_each(Vec::clear);
-        self.bound = 0;
+        self.mask = 0;
     }
 
     fn is_bound(&self, variable: usize) -> bool {
-        self.bound >> variable & 1 == 1
+        self.mask >> variable & 1 == 1
+    }
+
+    #[inline]
+    fn time(&self, event: Handle) -> i64 {
+        self.events.time(event)
+    }
+
+    fn scope<'a>(&'a self, tried: Option<(usize, Handle)>, aggregates: &'a [Value]) -> Bindings<'a> {
+        Bindings {
+            events: self.events,
+            bound: &self.bound,
+            tried,
+            aggregates,
+        }
     }
 
     /// The times (both included) that SEQ and the WINDOWs leave for a variable, with the single events bound now.
     fn range(&self, variable: usize) -> (i64, i64) {
         let furthest = &self.plan.furthest;
         let (mut low, mut high) = (i64::MIN, i64::MAX);
-        for (other, event) in self.events.iter().enumerate() {
+        for (other, event) in self.bound.iter().enumerate() {
             if let Some(event) = event
                 && other != variable
             {
-                low = low.max(event.time.saturating_sub(furthest[variable][other]));
-                high = high.min(event.time.saturating_add(furthest[other][variable]));
+                let time = self.time(*event);
+                low = low.max(time.saturating_sub(furthest[variable][other]));
+                high = high.min(time.saturating_add(furthest[other][variable]));
             }
         }
         (low, high)
@@ -114,10 +180,10 @@ impl<'p> Judge<'p> {
                 .variables
                 .iter()
                 .filter(|&&v| v != variable)
-                .filter_map(|&v| self.events[v])
+                .filter_map(|&v| self.bound[v])
             {
-                low = low.max(event.time.saturating_sub(window.width));
-                high = high.min(event.time.saturating_add(window.width));
+                low = low.max(self.time(event).saturating_sub(window.width));
+                high = high.min(self.time(event).saturating_add(window.width));
             }
         }
         (low, high)
@@ -126,14 +192,14 @@ impl<'p> Judge<'p> {
     /// The shortest list that has all events that can fit a variable; None if there are none.
     fn list(&self, variable: usize) -> Option<&'p List> {
         let plan = &self.plan.variables[variable];
-        let store = if plan.key.is_none() { self.shared } else { self.store };
-        let mut best = Some(store.list(variable));
+        let lists = if plan.key.is_none() { self.shared } else { self.own };
+        let mut best = Some(&lists.by_variable[variable]);
         for probe in &plan.probes {
-            let Some(event) = self.events[probe.other.variable].filter(|_| self.is_bound(probe.other.variable)) else {
+            let Some(event) = self.bound[probe.other.variable].filter(|_| self.is_bound(probe.other.variable)) else {
                 continue;
             };
-            let key = self.plan.indexes[probe.index].key(probe.other.kept(event));
-            let found = key.and_then(|key| store.indexed(probe.index, &key));
+            let key = self.plan.indexes[probe.index].key(probe.other.kept(self.events.row(event)));
+            let found = key.and_then(|key| lists.by_value[probe.index].get(&key));
             best = match (best, found) {
                 (Some(one), Some(other)) if other.len() < one.len() => Some(other),
                 (one, Some(_)) => one,
@@ -144,53 +210,43 @@ impl<'p> Judge<'p> {
     }
 
     /// The events that can fit a variable, of these times (both included).
-    fn between(&self, variable: usize, (low, high): (i64, i64)) -> impl Iterator<Item = &'p Arc<Event>> + use<'p> {
-        let events = self.list(variable).map(|list| {
-            let start = list.partition_point(|event| event.time < low);
-            list.range(start..)
-        });
-        events.into_iter().flatten().take_while(move |event| event.time <= high)
+    fn between(&self, variable: usize, (low, high): (i64, i64)) -> impl Iterator<Item = Handle> + use<'p> {
+        let events = self.events;
+        let found = self.list(variable).map(|list| list.from(list.since(events, low)));
+        found
+            .into_iter()
+            .flatten()
+            .take_while(move |event| events.time(*event) <= high)
     }
 
     /// Whether the JOINs hold that name this variable and otherwise only bound ones; and it is another event.
-    fn fits(&mut self, variable: usize, event: &'p Arc<Event>) -> bool {
+    fn fits(&self, variable: usize, event: Handle) -> bool {
         let role = self.plan.variables[variable].role;
-        if role != Role::Absent && self.arcs.iter().flatten().any(|other| Arc::ptr_eq(other, event)) {
+        if role != Role::Absent && self.bound.contains(&Some(event)) {
             return false;
         }
-        let joins = &self.plan.variables[variable].joins;
-        if joins.is_empty() {
-            return true;
-        }
-        let before = self.events[variable].replace(event);
-        let bound = self.bound | 1 << variable;
-        let scope = Bindings {
-            events: &self.events,
-            aggregates: &[],
-        };
-        let held = joins.iter().all(|&join| {
+        let bound = self.mask | 1 << variable;
+        let scope = self.scope(Some((variable, event)), &[]);
+        self.plan.variables[variable].joins.iter().all(|&join| {
             let join = &self.plan.joins[join];
             join.variables & !bound != 0 || join.condition.holds(&scope)
-        });
-        self.events[variable] = before;
-        held
+        })
     }
 
     /// Whether an event can be bound to a variable with what is bound.
-    pub fn accepts(&mut self, variable: usize, event: &'p Arc<Event>) -> bool {
-        let (low, high) = self.range(variable);
-        within((low, high), event) && self.fits(variable, event)
+    pub fn accepts(&self, variable: usize, event: Handle) -> bool {
+        within(self.range(variable), self.time(event)) && self.fits(variable, event)
     }
 
     /// MATCH ANY: every combination whose last event is this one, bound to this place.
-    pub fn search(&mut self, place: usize, variable: usize, event: &'p Arc<Event>, sink: &mut Sink) {
+    pub fn search(&mut self, place: usize, variable: usize, event: Handle, sink: &mut Sink) {
         let order = &self.plan.orders[place];
         // Most events find nothing to go with: see that before anything else is done.
         let empty = |&other: &usize| {
             self.plan.places[other]
                 .variables
                 .iter()
-                .all(|&v| self.store.list(v).is_empty())
+                .all(|&v| self.own.by_variable[v].is_empty())
         };
         if order.iter().any(empty) || !self.fits(variable, event) {
             return;
@@ -205,18 +261,50 @@ impl<'p> Judge<'p> {
             return self.take_maybe(0, sink);
         };
         for &variable in &self.plan.places[place].variables {
-            for event in self.between(variable, self.range(variable)) {
-                if self.is_near(event) && self.fits(variable, event) {
-                    self.bind(variable, event);
-                    self.combine(rest, sink);
-                    self.unbind(variable);
+            let range = self.range(variable);
+            match self.beside(variable, range) {
+                Some(events) => events.for_each(|event| self.go_on(variable, event, rest, sink)),
+                None => {
+                    let events = self.between(variable, range);
+                    events.for_each(|event| self.go_on(variable, event, rest, sink));
                 }
             }
         }
     }
 
+    fn go_on(&mut self, variable: usize, event: Handle, rest: &'p [usize], sink: &mut Sink) {
+        if self.is_near(event) && self.fits(variable, event) {
+            self.bind(variable, event);
+            self.combine(rest, sink);
+            self.unbind(variable);
+        }
+    }
+
+    /// The events of these times (both included) that a JOIN by `<` or `>` leaves, where the list is long and that is
+    /// known without going through it.
+    fn beside(&self, variable: usize, (low, high): (i64, i64)) -> Option<impl Iterator<Item = Handle> + use<'p>> {
+        let own = &self.plan.variables[variable];
+        let lists = if own.key.is_none() { self.shared } else { self.own };
+        let list = &lists.by_variable[variable];
+        let events = self.events;
+        // Where an equality is known, few are left anyway.
+        if own.ranges.is_empty() || !own.probes.is_empty() || list.len() < SORTED_FROM {
+            return None;
+        }
+        if list.since(events, high.saturating_add(1)) - list.since(events, low) < SORTED_FROM {
+            return None;
+        }
+        let (sorted, place) = lists.sorted;
+        own.ranges.iter().find_map(|probe| {
+            let other = self.bound[probe.other.variable].filter(|_| self.is_bound(probe.other.variable))?;
+            let number = probe.other.seen(events.row(other)).number()?;
+            let found = sorted.beside((place, probe.index), probe.sign, Number::new(number))?;
+            Some(found.filter(move |event| within((low, high), events.time(*event))))
+        })
+    }
+
     /// MATCH STRICT without steps of varying number: no two bound events are further apart than there are steps.
-    fn is_near(&self, event: &Event) -> bool {
+    fn is_near(&self, event: Handle) -> bool {
         if self.plan.policy != Policy::Strict || self.plan.steps.iter().any(|s| s.role.is_single() && s.is_open()) {
             return true;
         }
@@ -224,10 +312,9 @@ impl<'p> Judge<'p> {
             return true;
         }
         let most = self.plan.places.len() as u64;
-        self.events
-            .iter()
-            .flatten()
-            .all(|other| other.number.abs_diff(event.number) < most)
+        let number = self.events.number(event);
+        let mut others = self.bound.iter().flatten();
+        others.all(|other| self.events.number(*other).abs_diff(number) < most)
     }
 
     /// Binds the `?e?` steps but the last, in every way; what is unbound is judged when all else is known.
@@ -239,7 +326,7 @@ impl<'p> Judge<'p> {
         let mut any = false;
         for event in self.between(variable, self.range(variable)) {
             if self.fits(variable, event) {
-                any |= within(self.region(step), event);
+                any |= within(self.region(step), self.time(event));
                 self.bind(variable, event);
                 self.take_maybe(from + 1, sink);
                 self.unbind(variable);
@@ -255,8 +342,8 @@ impl<'p> Judge<'p> {
         self.plan.maybe_order.iter().all(|&step| {
             let variable = self.plan.steps[step].variables[0];
             let region = self.region(step);
-            match self.arcs[variable] {
-                Some(event) => within(region, event),
+            match self.bound[variable] {
+                Some(event) => within(region, self.time(event)),
                 None => !self.between(variable, region).any(|event| self.fits(variable, event)),
             }
         })
@@ -271,9 +358,9 @@ impl<'p> Judge<'p> {
                 self.fill(later);
             }
             let variable = steps[step].variables[0];
-            let taken = self.between(variable, self.region(step)).find(|event| {
-                let earlier = (gap.start..step).filter(|&s| steps[s].role == Role::Many);
-                self.fits(variable, event) && earlier.into_iter().all(|s| self.has_enough(s, variable, event))
+            let taken = self.between(variable, self.region(step)).find(|&event| {
+                let mut earlier = (gap.start..step).filter(|&s| steps[s].role == Role::Many);
+                self.fits(variable, event) && earlier.all(|s| self.has_enough(s, variable, event))
             });
             self.many.iter_mut().for_each(Vec::clear);
             if let Some(event) = taken {
@@ -282,14 +369,14 @@ impl<'p> Judge<'p> {
         }
     }
 
-    /// The bound event of a variable, to keep.
-    pub fn kept(&self, variable: usize) -> Option<Arc<Event>> {
-        self.arcs[variable].cloned()
+    /// The events bound to variables of one event, by variable.
+    pub fn singles(&self) -> &[Option<Handle>] {
+        &self.bound
     }
 
     /// MATCH NEXT: whether a step of many events has enough before an event that a later step would bind to a variable,
     /// counted by their JOINs with earlier steps.
-    pub fn has_enough(&mut self, step: usize, variable: usize, event: &'p Arc<Event>) -> bool {
+    pub fn has_enough(&mut self, step: usize, variable: usize, event: Handle) -> bool {
         let steps = &self.plan.steps;
         let counted = steps[step].variables[0];
         let before = (0..step)
@@ -309,12 +396,12 @@ impl<'p> Judge<'p> {
             .iter()
             .flat_map(|s| &s.variables)
             .fold(0u64, |mask, &v| mask | 1 << v);
-        let all = self.bound;
-        self.bound &= earlier;
-        let range = (low, event.time.saturating_sub(1));
-        let fitting = self.between(counted, range).filter(|event| self.fits(counted, event));
+        let all = self.mask;
+        self.mask &= earlier;
+        let range = (low, self.time(event).saturating_sub(1));
+        let fitting = self.between(counted, range).filter(|&event| self.fits(counted, event));
         let enough = fitting.take(steps[step].least).count() == steps[step].least;
-        self.bound = all;
+        self.mask = all;
         enough
     }
 
@@ -323,13 +410,10 @@ impl<'p> Judge<'p> {
         let mut found: Option<(i64, i64)> = None;
         for variable in variables {
             let many = &self.many[variable];
-            let ends = self.arcs[variable]
-                .into_iter()
-                .chain(many.first().copied())
-                .chain(many.last().copied());
-            for event in ends {
-                let (low, high) = found.unwrap_or((event.time, event.time));
-                found = Some((low.min(event.time), high.max(event.time)));
+            let ends = self.bound[variable].iter().chain(many.first()).chain(many.last());
+            for time in ends.map(|event| self.time(*event)) {
+                let (low, high) = found.unwrap_or((time, time));
+                found = Some((low.min(time), high.max(time)));
             }
         }
         found
@@ -396,7 +480,7 @@ impl<'p> Judge<'p> {
         }
         let deadline = self.deadline();
         let mut pending = Pending {
-            events: self.bounds(),
+            events: self.parts(),
             holds,
             due: if deadline == i64::MAX {
                 i64::MAX
@@ -434,21 +518,20 @@ impl<'p> Judge<'p> {
     }
 
     /// A pending match gets an event for its last step, a `?e?`, if it fits; says whether.
-    pub fn arrive(&mut self, pending: &'p Pending, event: &'p Arc<Event>, sink: &mut Sink) -> bool {
+    pub fn arrive(&mut self, pending: &Pending, event: Handle, sink: &mut Sink) -> bool {
         self.restore(pending);
         let Some(step) = self.plan.trailing() else {
             return false;
         };
         let variable = self.plan.steps[step].variables[0];
-        let (low, high) = self.region(step);
-        if event.time < low || event.time > high || !self.fits(variable, event) {
+        if !within(self.region(step), self.time(event)) || !self.fits(variable, event) {
             return false;
         }
         self.finish_with(variable, event, sink);
         true
     }
 
-    fn finish_with(&mut self, variable: usize, event: &'p Arc<Event>, sink: &mut Sink) {
+    fn finish_with(&mut self, variable: usize, event: Handle, sink: &mut Sink) {
         self.bind(variable, event);
         // What lies between was judged without this event; where a JOIN names both, it counts.
         let saved = self.many.clone();
@@ -464,7 +547,7 @@ impl<'p> Judge<'p> {
     }
 
     /// The deadline of a pending match has passed.
-    pub fn resolve(&mut self, pending: &'p Pending, sink: &mut Sink) {
+    pub fn resolve(&mut self, pending: &Pending, sink: &mut Sink) {
         self.restore(pending);
         let Some(number) = self.plan.trailing() else {
             return;
@@ -492,13 +575,13 @@ impl<'p> Judge<'p> {
         }
     }
 
-    fn restore(&mut self, pending: &'p Pending) {
+    fn restore(&mut self, pending: &Pending) {
         self.clear();
-        for (variable, bound) in pending.events.iter().enumerate() {
-            match bound {
-                Bound::Unbound => {}
-                Bound::One(event) => self.bind(variable, event),
-                Bound::Many(events) => self.many[variable] = events.iter().collect(),
+        for (variable, part) in pending.events.iter().enumerate() {
+            match part {
+                Part::Unbound => {}
+                Part::One(event) => self.bind(variable, *event),
+                Part::Many(events) => self.many[variable].extend(events.iter()),
             }
         }
     }
@@ -530,8 +613,9 @@ impl<'p> Judge<'p> {
             }
         }
         // An eager matcher keeps events of one time as they came.
-        if !taken.is_sorted_by(|a, b| a.order(b).is_le()) {
-            taken.sort_by(|a, b| a.order(b));
+        let events = self.events;
+        if !taken.is_sorted_by(|a, b| events.order(*a, *b).is_le()) {
+            taken.sort_by(|a, b| events.order(*a, *b));
         }
         let fine = taken.len() >= step.least && taken.len() <= step.most;
         self.many[variable] = taken;
@@ -571,10 +655,22 @@ impl<'p> Judge<'p> {
         !candidates.any(|event| self.fits(variable, event))
     }
 
+    fn parts(&self) -> Box<[Part]> {
+        let part = |variable: usize| match (self.bound[variable], self.plan.variables[variable].role) {
+            (Some(event), _) => Part::One(event),
+            (None, Role::Many) => Part::Many(self.many[variable].as_slice().into()),
+            (None, _) => Part::Unbound,
+        };
+        (0..self.plan.variables.len()).map(part).collect()
+    }
+
     fn bounds(&self) -> Vec<Bound> {
-        let bound = |variable: usize| match (self.arcs[variable], self.plan.variables[variable].role) {
-            (Some(event), _) => Bound::One(Arc::clone(event)),
-            (None, Role::Many) => Bound::Many(self.many[variable].iter().map(|&e| Arc::clone(e)).collect()),
+        let bound = |variable: usize| match (self.bound[variable], self.plan.variables[variable].role) {
+            (Some(event), _) => Bound::One(self.events.name(event).clone()),
+            (None, Role::Many) => {
+                let many = self.many[variable].iter();
+                Bound::Many(many.map(|event| self.events.name(*event).clone()).collect())
+            }
             (None, _) => Bound::Unbound,
         };
         (0..self.plan.variables.len()).map(bound).collect()
@@ -582,41 +678,49 @@ impl<'p> Judge<'p> {
 
     /// STRICT: the bound events are neighbours among all events of the partition.
     fn is_strict(&self) -> bool {
-        let single = self.events.iter().flatten().map(|event| event.number);
-        let many = self.many.iter().flatten().map(|event| event.number);
+        let bound = self.bound.iter().flatten().chain(self.many.iter().flatten());
         // Number 0: in no partition.
-        let (mut least, mut greatest, mut number) = (u64::MAX, 0, 0);
-        for found in single.chain(many) {
-            least = least.min(found);
-            greatest = greatest.max(found);
-            number += 1;
+        let (mut least, mut greatest, mut count) = (u64::MAX, 0, 0);
+        for number in bound.map(|event| self.events.number(*event)) {
+            least = least.min(number);
+            greatest = greatest.max(number);
+            count += 1;
         }
-        number > 0 && least > 0 && greatest - least + 1 == number
+        count > 0 && least > 0 && greatest - least + 1 == count
+    }
+
+    /// The partition of the first event, which AFTER MATCH asks for.
+    fn key(&self) -> Option<Arc<[Key]>> {
+        if self.plan.after == After::Keep {
+            return None;
+        }
+        let bound = self.bound.iter().flatten().chain(self.many.iter().flatten());
+        let first = bound.min_by(|a, b| self.events.order(**a, **b))?;
+        self.plan.partition(self.events.row(*first))
     }
 
     fn finish(&mut self, time: i64, sink: &mut Sink) {
         if self.plan.policy == Policy::Strict && !self.is_strict() {
             return;
         }
-        let over = |a: &crate::plan::Aggregate| aggregate(a, self.many[a.variable].iter().map(|e| e.as_ref()));
-        let aggregates: Vec<Value> = self.plan.aggregates.iter().map(over).collect();
-        let scope = Bindings {
-            events: &self.events,
-            aggregates: &aggregates,
+        let over = |a: &crate::plan::Aggregate| {
+            aggregate(a, self.many[a.variable].iter().map(|event| self.events.row(*event)))
         };
-        if let Some(select) = self.plan.select(&scope) {
+        let aggregates: Vec<Value> = self.plan.aggregates.iter().map(over).collect();
+        if let Some(select) = self.plan.select(&self.scope(None, &aggregates)) {
             sink.matches.push(Match {
                 time,
                 events: self.bounds(),
                 select,
                 row: None,
+                key: self.key(),
             });
         }
     }
 }
 
-fn within((low, high): (i64, i64), event: &Event) -> bool {
-    low <= event.time && event.time <= high
+fn within((low, high): (i64, i64), time: i64) -> bool {
+    low <= time && time <= high
 }
 
 impl Plan {
@@ -632,25 +736,24 @@ impl Plan {
         if self.having.as_ref().is_some_and(|having| !having.holds(scope)) {
             return None;
         }
-        self.outputs
-            .iter()
-            .map(|output| {
-                if output
-                    .condition
-                    .as_ref()
-                    .is_some_and(|condition| !condition.holds(scope))
-                {
-                    return None;
+        let mut selected = Vec::with_capacity(self.outputs.len());
+        for output in &self.outputs {
+            if output
+                .condition
+                .as_ref()
+                .is_some_and(|condition| !condition.holds(scope))
+            {
+                return None;
+            }
+            let value = match &output.expression {
+                Expr::Attribute(attribute) => {
+                    let event = scope.event(attribute.variable);
+                    event.map_or(Value::Null, |event| attribute.kept(event))
                 }
-                let value = match &output.expression {
-                    crate::expr::Expr::Attribute(attribute) => match scope.events.get(attribute.variable) {
-                        Some(Some(event)) => attribute.kept(event),
-                        _ => Value::Null,
-                    },
-                    other => other.value(scope).into_value(),
-                };
-                Some(if output.float { value.into_float() } else { value })
-            })
-            .collect()
+                other => other.value(scope).into_value(),
+            };
+            selected.push(if output.float { value.into_float() } else { value });
+        }
+        Some(selected)
     }
 }

@@ -1,16 +1,22 @@
-//! The native core of Cepheid. Everything here is plain Rust; only `python` and `python_matcher` know Python.
+//! The native core of Cepheid. Everything here is plain Rust; only the files whose name begins with `python` know Python.
 
 pub mod aggregate;
+pub mod arrow;
+pub mod arrow_build;
 pub mod bounds;
 pub mod build;
+pub mod columns;
 pub mod digest;
 pub mod event;
 pub mod exact;
 pub mod expr;
 pub mod found;
+pub mod found_columns;
 pub mod functions;
+pub mod intake;
 pub mod json;
 pub mod judge;
+pub mod log;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
@@ -21,16 +27,29 @@ pub mod policy;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
+mod python_arrow;
+#[cfg(feature = "python")]
+mod python_log;
+#[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
 mod python_operator;
 #[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]
+mod python_rows;
+#[cfg(feature = "python")]
 mod python_service;
+#[cfg(feature = "python")]
+mod python_shown;
+#[cfg(feature = "python")]
+mod python_standing;
 pub mod record;
+mod record_encoder;
 pub mod runs;
 pub mod service;
+pub mod sorted;
+pub mod standing;
 pub mod state;
 pub mod value;
 pub mod window;

@@ -10,15 +10,20 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::event::{Event, Id, Row};
+use crate::bounds::FOREVER;
+use crate::event::{Events, Handle, Id, Name, Row};
 use crate::expr::Alone;
 use crate::found::Match;
 use crate::json::Fault;
 use crate::partition::Partitions;
-use crate::plan::{After, Plan, Policy};
+use crate::plan::{After, Kind, Plan, Policy};
 use crate::policy::Taken;
-use crate::value::{Val, Value};
+use crate::state::Sheds;
+use crate::value::Val;
 use crate::window::Windows;
+
+/// Queues that have grown beyond this many events are let go of once they are empty.
+const SMALL: usize = 64;
 
 /// What to do when the budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +76,7 @@ pub struct Counters {
 
 #[derive(Debug)]
 pub(crate) enum Engine {
-    Pattern(Partitions),
+    Pattern(Box<Partitions>),
     Window(Windows),
 }
 
@@ -80,9 +85,11 @@ pub(crate) enum Engine {
 pub struct Matcher {
     pub(crate) plan: Arc<Plan>,
     pub(crate) engine: Engine,
-    /// Events that are not final, in order, and those that came since.
-    pub(crate) waiting: VecDeque<Event>,
-    pub(crate) arrived: Vec<Event>,
+    pub(crate) events: Events,
+    /// Events that are not final, in order, and those that came since and out of order; with the variables that each
+    /// qualifies for, a bit each.
+    pub(crate) waiting: VecDeque<(Handle, u64)>,
+    pub(crate) arrived: Vec<(Handle, u64)>,
     /// Matches that are found and not yet in time.
     pub(crate) found: Vec<Match>,
     pub(crate) taken: Taken,
@@ -91,6 +98,8 @@ pub struct Matcher {
     pub(crate) budget: Option<Budget>,
     pub(crate) eager: bool,
     pub(crate) counters: Counters,
+    /// Of which times events were shed, a number for each.
+    pub(crate) sheds: Sheds,
 }
 
 impl Matcher {
@@ -102,9 +111,10 @@ impl Matcher {
     pub(crate) fn of(plan: Arc<Plan>, budget: Option<Budget>) -> Matcher {
         let engine = match plan.moving {
             Some((kind, size)) => Engine::Window(Windows::new(Arc::clone(&plan), kind, size)),
-            None => Engine::Pattern(Partitions::new(Arc::clone(&plan))),
+            None => Engine::Pattern(Box::new(Partitions::new(&plan))),
         };
         Matcher {
+            events: plan.events(),
             plan,
             engine,
             waiting: VecDeque::new(),
@@ -115,6 +125,7 @@ impl Matcher {
             budget,
             eager: false,
             counters: Counters::default(),
+            sheds: Sheds::default(),
         }
     }
 
@@ -143,6 +154,11 @@ impl Matcher {
         engine + self.waiting.len() + self.arrived.len()
     }
 
+    /// How many events are in memory.
+    pub fn kept(&self) -> usize {
+        self.events.len()
+    }
+
     /// Partitions or groups, runs, and pending matches.
     pub fn sizes(&self) -> (usize, usize, usize) {
         match &self.engine {
@@ -153,6 +169,12 @@ impl Matcher {
 
     /// Takes a record, unless nothing in the query wants it.
     pub fn push(&mut self, row: &impl Row) -> Result<(), Exhausted> {
+        self.push_candidate(row, u64::MAX)
+    }
+
+    /// Takes a record that can qualify only for some variables, a bit each.
+    #[inline]
+    pub(crate) fn push_candidate(&mut self, row: &impl Row, candidates: u64) -> Result<(), Exhausted> {
         self.counters.events += 1;
         let time = row.time();
         if time < self.plan.within.0 || time > self.plan.within.1 {
@@ -162,16 +184,49 @@ impl Matcher {
             self.counters.late += 1;
             return Ok(());
         }
-        let mask = qualifies(&self.plan, row);
+        let mask = match candidates {
+            0 => 0,
+            _ => qualifies(&self.plan, row, candidates),
+        };
         if mask == 0 && self.plan.policy != Policy::Strict {
             return Ok(());
         }
         self.counters.qualified += u64::from(mask != 0);
-        let event = keep(&self.plan, row, mask);
-        if !row.is_faulty() && self.makes_room()? {
-            self.arrived.push(event);
+        if self.budget.is_some() && !self.makes_room()? {
+            return Ok(());
+        }
+        let event = self.keep(row);
+        if row.is_faulty() {
+            self.events.release(event);
+            return Ok(());
+        }
+        let in_order = |&(last, _): &(Handle, u64)| self.events.order(last, event).is_le();
+        if self.waiting.back().is_none_or(in_order) {
+            self.waiting.push_back((event, mask));
+        } else {
+            self.arrived.push((event, mask));
         }
         Ok(())
+    }
+
+    /// Keeps a row as an event, with what is read of it later.
+    fn keep(&mut self, row: &impl Row) -> Handle {
+        let stream = self.plan.streams.get(usize::from(row.stream()));
+        let kept = stream.map_or(&[][..], |stream| &stream.kept);
+        let name = Name {
+            time: row.time(),
+            stream: row.stream(),
+            id: match row.id() {
+                Val::Str(id) => Id::Str(id.as_ref().into()),
+                Val::Int(id) => Id::Int(id),
+                _ => Id::Int(0),
+            },
+        };
+        let values = kept.iter().enumerate().map(|(slot, kept)| match kept {
+            true => row.value(slot),
+            false => Val::Null,
+        });
+        self.events.add(name, values, 0)
     }
 
     /// Whether there is room for one more event.
@@ -192,14 +247,17 @@ impl Matcher {
                 while self.held() >= budget.events {
                     self.counters.shed += 1;
                     let shed = match &mut self.engine {
-                        Engine::Pattern(partitions) => partitions.shed(),
-                        Engine::Window(windows) => windows.shed(),
+                        Engine::Pattern(partitions) => partitions.shed(&self.plan, &mut self.events),
+                        Engine::Window(windows) => windows.shed(&mut self.events),
                     };
-                    if !shed {
-                        self.merge();
-                        if self.waiting.pop_front().is_none() {
-                            return Ok(false);
-                        }
+                    if let Some(time) = shed {
+                        self.sheds.note(&self.plan, time);
+                        continue;
+                    }
+                    self.merge();
+                    match self.waiting.pop_front() {
+                        Some((event, _)) => self.events.release(event),
+                        None => return Ok(false),
                     }
                 }
                 Ok(true)
@@ -212,34 +270,32 @@ impl Matcher {
         if self.arrived.is_empty() {
             return;
         }
-        self.arrived.sort_by(|a, b| a.order(b));
-        let in_order = match (self.waiting.back(), self.arrived.first()) {
-            (Some(last), Some(first)) => last.order(first).is_le(),
-            _ => true,
-        };
         self.waiting.extend(self.arrived.drain(..));
-        if !in_order {
-            self.waiting.make_contiguous().sort_by(|a, b| a.order(b));
-        }
+        let events = &self.events;
+        self.waiting.make_contiguous().sort_by(|a, b| events.order(a.0, b.0));
     }
 
     /// The watermark is now here (None: the input is complete). Gives the matches of earlier times, in order.
     pub fn advance(&mut self, watermark: Option<i64>) -> Vec<Match> {
         let limit = watermark.unwrap_or(i64::MAX).max(self.watermark);
         self.merge();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|e| e.time < limit || (self.eager && e.time == limit))
-        {
-            if let Some(event) = self.waiting.pop_front() {
-                self.process(event);
+        while let Some(&(event, mask)) = self.waiting.front() {
+            let time = self.events.time(event);
+            if time > limit || (time == limit && !self.eager) {
+                break;
             }
+            self.waiting.pop_front();
+            self.process(event, mask);
         }
+        let (events, found) = (&mut self.events, &mut self.found);
         match &mut self.engine {
-            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&mut self.found),
-            Engine::Pattern(partitions) => partitions.pass(limit, &mut self.found),
-            Engine::Window(windows) => windows.pass(limit, &mut self.found),
+            Engine::Pattern(partitions) if watermark.is_none() => partitions.end(&self.plan, events, found),
+            Engine::Pattern(partitions) => partitions.pass(&self.plan, events, limit, found),
+            Engine::Window(windows) => windows.pass(events, limit, found),
+        }
+        if self.events.is_empty() && self.waiting.capacity() > SMALL {
+            self.waiting = VecDeque::new();
+            self.arrived = Vec::new();
         }
         self.watermark = limit;
         let ready = self.ready(limit);
@@ -247,18 +303,45 @@ impl Matcher {
         ready
     }
 
-    /// Gives a final event to the engine, after all that its time makes due.
-    pub(crate) fn process(&mut self, event: Event) {
+    /// Gives a final event to the engine, after all that its time makes due, and lets go of it.
+    pub(crate) fn process(&mut self, event: Handle, mask: u64) {
+        let (events, found) = (&mut self.events, &mut self.found);
+        let time = events.time(event);
         match &mut self.engine {
             Engine::Pattern(partitions) => {
-                partitions.pass(event.time, &mut self.found);
-                partitions.event(event, &mut self.found);
+                partitions.pass(&self.plan, events, time, found);
+                partitions.event(&self.plan, events, event, mask, found);
             }
             Engine::Window(windows) => {
-                windows.pass(event.time, &mut self.found);
-                windows.event(event, &mut self.found);
+                windows.pass(events, time, found);
+                windows.event(events, event, found);
             }
         }
+        events.release(event);
+    }
+
+    /// When all that is held at this watermark is past; None if nothing is, or time alone does not end it.
+    pub fn past(&self, watermark: i64) -> Option<i64> {
+        let reach = match self.plan.moving {
+            Some((Kind::Sliding, size)) => size,
+            Some(_) => return None,
+            None if self.plan.horizon >= FOREVER => return None,
+            // An open first step looks back from events that are kept themselves.
+            None => self.plan.horizon.max(0).saturating_mul(2),
+        };
+        (self.held() > 0).then(|| watermark.saturating_add(reach).saturating_add(1))
+    }
+
+    /// The earliest watermark that would make something happen; None: only an event can.
+    pub fn due(&self) -> Option<i64> {
+        let engine = match &self.engine {
+            Engine::Pattern(partitions) => partitions.due(),
+            Engine::Window(windows) => windows.due(),
+        };
+        let waiting = self.waiting.front().map(|(event, _)| self.events.time(*event));
+        let arrived = self.arrived.iter().map(|(event, _)| self.events.time(*event)).min();
+        let found = self.found.iter().map(|found| found.time).min();
+        [engine, waiting, arrived, found].into_iter().flatten().min()
     }
 
     /// Whether a match is in time.
@@ -271,10 +354,11 @@ impl Matcher {
     }
 
     fn ready(&mut self, limit: i64) -> Vec<Match> {
-        let found = std::mem::take(&mut self.found);
-        let (mut ready, later): (Vec<Match>, Vec<Match>) =
-            found.into_iter().partition(|found| self.is_due(found.time, limit));
-        self.found = later;
+        let mut ready = std::mem::take(&mut self.found);
+        if ready.iter().any(|found| !self.is_due(found.time, limit)) {
+            let (due, later) = ready.into_iter().partition(|found| self.is_due(found.time, limit));
+            (ready, self.found) = (due, later);
+        }
         self.taken.take(&self.plan, &mut ready);
         self.taken.forget(&self.plan, limit);
         ready.sort_by(Match::order);
@@ -289,38 +373,12 @@ fn can_be_eager(plan: &Plan) -> bool {
 }
 
 /// The variables that a row qualifies for, a bit each.
-fn qualifies(plan: &Plan, row: &impl Row) -> u64 {
+fn qualifies(plan: &Plan, row: &impl Row, candidates: u64) -> u64 {
     let Some(stream) = plan.streams.get(usize::from(row.stream())) else {
         return 0;
     };
     let scope = Alone(row);
-    let fits = |&&v: &&usize| plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
+    let fits =
+        |&&v: &&usize| candidates >> v & 1 == 1 && plan.variables[v].filters.iter().all(|filter| filter.holds(&scope));
     stream.variables.iter().filter(fits).fold(0, |mask, v| mask | 1 << v)
-}
-
-/// The event of a row, with what is read later.
-fn keep(plan: &Plan, row: &impl Row, mask: u64) -> Event {
-    let kept = plan
-        .streams
-        .get(usize::from(row.stream()))
-        .map_or(&[][..], |stream| &stream.kept);
-    let value = |(slot, kept): (usize, &bool)| {
-        if *kept {
-            row.value(slot).into_value()
-        } else {
-            Value::Null
-        }
-    };
-    Event {
-        time: row.time(),
-        stream: row.stream(),
-        id: match row.id() {
-            Val::Str(id) => Id::Str(id.into()),
-            Val::Int(id) => Id::Int(id),
-            _ => Id::Int(0),
-        },
-        values: kept.iter().enumerate().map(value).collect(),
-        mask,
-        number: 0,
-    }
 }

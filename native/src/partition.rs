@@ -2,119 +2,77 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
+use hashbrown::{DefaultHashBuilder, HashTable};
+
 use crate::bounds::FOREVER;
-use crate::event::Event;
+use crate::event::{Events, Handle, Held, List};
 use crate::expr::Attribute;
 use crate::found::Match;
-use crate::judge::{Judge, Pending, Sink};
+use crate::judge::{Desk, Judge, Pending, Sink};
 use crate::plan::{Plan, Policy, Role};
-use crate::runs::{self, Run};
-use crate::value::Key;
+use crate::runs::{self, Changes, Runs};
+use crate::sorted::Sorted;
+use crate::value::{Key, Value};
 
-/// Events of one variable, in E2's order.
-pub type List = VecDeque<Arc<Event>>;
-
-/// Events by variable, and by what the indexes say.
-#[derive(Debug)]
-pub struct Store {
-    lists: Vec<List>,
-    indexes: Vec<HashMap<Key, List>>,
+/// The lists of one partition.
+#[derive(Clone, Copy)]
+pub struct Lists<'p> {
+    /// The events of each variable.
+    pub by_variable: &'p [List],
+    /// By index of the plan: those with a value where the index looks.
+    pub by_value: &'p [HashMap<Key, List>],
+    /// The long ones by number, and the place of this partition in it.
+    pub sorted: (&'p Sorted, u32),
 }
 
-impl Store {
-    fn new(plan: &Plan) -> Self {
-        Store {
-            lists: vec![List::new(); plan.variables.len()],
-            indexes: vec![HashMap::new(); plan.indexes.len()],
-        }
-    }
-
-    /// All events of a variable.
-    pub fn list(&self, variable: usize) -> &List {
-        &self.lists[variable]
-    }
-
-    /// The events of a variable that have a value where an index looks.
-    pub fn indexed(&self, index: usize, key: &Key) -> Option<&List> {
-        self.indexes[index].get(key)
-    }
-
-    fn push(&mut self, plan: &Plan, variable: usize, event: &Arc<Event>) {
-        self.lists[variable].push_back(Arc::clone(event));
-        for (index, plan) in plan
-            .indexes
-            .iter()
-            .enumerate()
-            .filter(|(_, plan)| plan.variable == variable)
-        {
-            if let Some(key) = plan.key(plan.attribute.kept(event)) {
-                self.indexes[index].entry(key).or_default().push_back(Arc::clone(event));
-            }
-        }
-    }
-
-    fn pop(&mut self, plan: &Plan, variable: usize) {
-        let Some(event) = self.lists[variable].pop_front() else {
-            return;
-        };
-        for (index, plan) in plan
-            .indexes
-            .iter()
-            .enumerate()
-            .filter(|(_, plan)| plan.variable == variable)
-        {
-            if let Some(key) = plan.key(plan.attribute.kept(&event))
-                && let Some(list) = self.indexes[index].get_mut(&key)
-            {
-                list.pop_front();
-                if list.is_empty() {
-                    self.indexes[index].remove(&key);
-                }
-            }
-        }
-    }
-}
-
-/// One partition.
-#[derive(Debug)]
-struct Partition {
-    key: Arc<[Key]>,
-    store: Store,
-    runs: Vec<Run>,
+/// What a partition waits with.
+#[derive(Debug, Default)]
+struct Waiting {
+    runs: Runs,
     /// By when they are due, and a number that makes them differ.
     pending: BTreeMap<(i64, u64), Pending>,
 }
 
-impl Partition {
-    fn new(key: Arc<[Key]>, plan: &Plan) -> Self {
-        Partition {
-            key,
-            store: Store::new(plan),
-            runs: Vec::new(),
-            pending: BTreeMap::new(),
-        }
-    }
-
+impl Waiting {
     fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.runs.is_empty() && self.store.lists.iter().all(VecDeque::is_empty)
+        self.runs.is_empty() && self.pending.is_empty()
     }
 }
+
+/// A partition is a place in these tables, each with a row of so many entries a place.
+#[derive(Debug, Default)]
+struct Tables {
+    /// The parts of its key.
+    keys: Vec<Value>,
+    /// Its events, by variable.
+    lists: Vec<List>,
+    /// Its events, by index of the plan.
+    indexes: Vec<HashMap<Key, List>>,
+    sorted: Sorted,
+    waiting: Vec<Option<Box<Waiting>>>,
+    /// Places by the hash of their key.
+    places: HashTable<u32>,
+    free: Vec<u32>,
+}
+
+/// The place of what is in no partition: the events of NOT variables that the key does not reach.
+const SHARED: u32 = 0;
+/// Tables that have grown beyond this many places are let go of once they are empty.
+const SMALL: usize = 64;
 
 /// All partitions of a query that is a pattern.
 #[derive(Debug)]
 pub struct Partitions {
-    plan: Arc<Plan>,
-    places: HashMap<Arc<[Key]>, usize>,
-    partitions: Vec<Option<Partition>>,
-    free: Vec<usize>,
-    /// The events of NOT variables that the key does not reach.
-    shared: Store,
-    /// By variable: when its events came and into which partition, to let go of the oldest without a search.
-    ages: Vec<VecDeque<(i64, usize)>>,
+    tables: Tables,
+    hasher: DefaultHashBuilder,
+    /// By variable: its events, in the order in which they came, and their places, to let go of the oldest without a
+    /// search. Where runs say all, a place may be another partition's by then, in which nothing holds the event.
+    ages: Vec<VecDeque<(Handle, u32)>>,
     /// When which partition has a pending match to decide.
-    due: BinaryHeap<Reverse<(i64, usize)>>,
+    due: BinaryHeap<Reverse<(i64, u32)>>,
     /// Events held in lists; one that qualifies for two variables counts twice.
     held: usize,
     /// MATCH STRICT: how many events each partition has had, and when the last one came.
@@ -122,25 +80,27 @@ pub struct Partitions {
     seen_limit: usize,
     /// How many pending matches there ever were.
     pendings: u64,
+    desk: Desk,
+    changes: Changes,
 }
 
 impl Partitions {
     /// No partition yet.
-    pub fn new(plan: Arc<Plan>) -> Self {
-        let count = plan.variables.len();
-        Partitions {
-            places: HashMap::new(),
-            partitions: Vec::new(),
-            free: Vec::new(),
-            shared: Store::new(&plan),
-            ages: vec![VecDeque::new(); count],
+    pub fn new(plan: &Plan) -> Self {
+        let mut partitions = Partitions {
+            tables: Tables::default(),
+            hasher: DefaultHashBuilder::default(),
+            ages: vec![VecDeque::new(); plan.variables.len()],
             due: BinaryHeap::new(),
             held: 0,
             seen: HashMap::new(),
             seen_limit: 1024,
             pendings: 0,
-            plan,
-        }
+            desk: Desk::default(),
+            changes: Changes::default(),
+        };
+        partitions.tables.add_place(plan);
+        partitions
     }
 
     /// How many events are held.
@@ -150,226 +110,272 @@ impl Partitions {
 
     /// How many partitions, runs and pending matches there are.
     pub fn sizes(&self) -> (usize, usize, usize) {
-        let live = self.partitions.iter().flatten();
-        let runs = live.clone().map(|p| p.runs.len()).sum();
-        (self.places.len(), runs, live.map(|p| p.pending.len()).sum())
+        let waiting = self.tables.waiting.iter().flatten();
+        let runs = waiting.clone().map(|w| w.runs.len()).sum();
+        (self.tables.places.len(), runs, waiting.map(|w| w.pending.len()).sum())
+    }
+
+    /// The earliest time at which something is due without an event.
+    pub fn due(&self) -> Option<i64> {
+        self.due.peek().map(|Reverse((due, _))| *due)
     }
 
     /// All events up to, and without, this time are known: decides what was waiting for that, frees what is past.
-    pub fn pass(&mut self, time: i64, out: &mut Vec<Match>) {
+    #[inline]
+    pub fn pass(&mut self, plan: &Plan, events: &mut Events, time: i64, out: &mut Vec<Match>) {
         while let Some(&Reverse((due, place))) = self.due.peek() {
             if due >= time {
                 break;
             }
             self.due.pop();
-            self.decide(place, due, out);
+            self.decide(plan, events, place, due, out);
         }
-        self.forget(time);
+        self.forget(plan, events, time);
     }
 
-    /// The input is complete: decides everything.
-    pub fn end(&mut self, out: &mut Vec<Match>) {
-        self.pass(i64::MAX, out);
-        for place in 0..self.partitions.len() {
-            self.decide(place, i64::MAX, out);
+    /// The input is complete: decides everything, and lets go of it.
+    pub fn end(&mut self, plan: &Plan, events: &mut Events, out: &mut Vec<Match>) {
+        self.pass(plan, events, i64::MAX, out);
+        for place in 0..self.tables.waiting.len() as u32 {
+            self.decide(plan, events, place, i64::MAX, out);
         }
     }
 
-    fn decide(&mut self, place: usize, due: i64, out: &mut Vec<Match>) {
-        let Some(Some(partition)) = self.partitions.get_mut(place) else {
+    fn decide(&mut self, plan: &Plan, events: &mut Events, place: u32, due: i64, out: &mut Vec<Match>) {
+        let Some(Some(mut waiting)) = self.tables.waiting.get_mut(place as usize).map(Option::take) else {
             return;
         };
         let mut sink = Sink::default();
-        while let Some(entry) = partition.pending.first_entry()
+        while let Some(entry) = waiting.pending.first_entry()
             && entry.key().0 <= due
         {
             let pending = entry.remove();
-            Judge::new(&self.plan, &partition.store, &self.shared).resolve(&pending, &mut sink);
+            let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
+            judge.resolve(&pending, &mut sink);
+            self.desk = judge.leave();
+            release_pending(events, &pending);
         }
         out.append(&mut sink.matches);
-        self.release(place);
+        self.tables.wait(place, waiting);
+        self.release(plan, place);
     }
 
-    fn release(&mut self, place: usize) {
-        if let Some(Some(partition)) = self.partitions.get(place)
-            && partition.is_empty()
-        {
-            self.places.remove(&partition.key);
-            self.partitions[place] = None;
-            self.free.push(place);
+    fn release(&mut self, plan: &Plan, place: u32) {
+        if place == SHARED || !self.tables.is_empty(plan, place) {
+            return;
+        }
+        self.tables.remove(plan, &self.hasher, place);
+        if self.tables.waiting.len() > SMALL && self.tables.places.is_empty() && self.held == 0 {
+            self.tables = Tables::default();
+            self.tables.add_place(plan);
+            self.ages.iter_mut().for_each(VecDeque::shrink_to_fit);
         }
     }
 
     /// Lets go of events that no match of this time or later can hold.
-    fn forget(&mut self, time: i64) {
+    #[inline]
+    fn forget(&mut self, plan: &Plan, events: &mut Events, time: i64) {
         for variable in 0..self.ages.len() {
-            let kept = self.plan.variables[variable].kept;
+            let kept = plan.variables[variable].kept;
             if kept >= FOREVER {
                 continue;
             }
-            while let Some(&(age, _)) = self.ages[variable].front() {
-                if age.saturating_add(kept) >= time {
+            while let Some(&(oldest, _)) = self.ages[variable].front() {
+                if events.time(oldest).saturating_add(kept) >= time {
                     break;
                 }
-                self.drop_oldest(variable, time);
+                self.drop_oldest(plan, events, variable, time);
             }
         }
     }
 
-    fn drop_oldest(&mut self, variable: usize, time: i64) {
-        let Some((_, place)) = self.ages[variable].pop_front() else {
+    fn drop_oldest(&mut self, plan: &Plan, events: &mut Events, variable: usize, time: i64) {
+        let Some((event, place)) = self.ages[variable].pop_front() else {
             return;
         };
         self.held -= 1;
-        if place == SHARED {
-            self.shared.pop(&self.plan, variable);
-            return;
+        self.tables.pop(plan, events, place, variable);
+        if let Some(mut waiting) = self.tables.waiting[place as usize].take() {
+            waiting.runs.expire(plan, events, time);
+            self.tables.wait(place, waiting);
         }
-        if let Some(Some(partition)) = self.partitions.get_mut(place) {
-            partition.store.pop(&self.plan, variable);
-            if !partition.runs.is_empty() {
-                partition.runs.retain(|run| run.expires >= time);
-            }
-        }
-        self.release(place);
+        events.release(event);
+        self.release(plan, place);
     }
 
-    /// Sheds the oldest event held; false if there is none.
-    pub fn shed(&mut self) -> bool {
-        let ages = self.ages.iter().enumerate();
-        let oldest = ages
-            .filter_map(|(v, ages)| ages.front().map(|&(age, _)| (age, v)))
-            .min();
-        match oldest {
-            Some((_, variable)) => {
-                self.drop_oldest(variable, i64::MIN);
-                true
-            }
-            None => false,
+    /// Sheds the oldest event held, and the partial matches that it is in; None if there is none.
+    pub fn shed(&mut self, plan: &Plan, events: &mut Events) -> Option<i64> {
+        let oldest = self.ages.iter().enumerate();
+        let oldest = oldest.filter_map(|(variable, ages)| ages.front().map(|&(event, place)| (event, place, variable)));
+        let (event, place, variable) = oldest.min_by(|a, b| events.order(a.0, b.0))?;
+        let time = events.time(event);
+        if let Some(waiting) = &mut self.tables.waiting[place as usize] {
+            let has = |_: &_, bound: &[Option<Handle>]| bound[variable] == Some(event);
+            waiting.runs.remove_if(plan, events, has);
+            waiting.pending.retain(|_, pending| {
+                let stays = !pending.events[variable].handles().contains(&event);
+                if !stays {
+                    release_pending(events, pending);
+                }
+                stays
+            });
         }
+        self.drop_oldest(plan, events, variable, i64::MIN);
+        Some(time)
     }
 
-    /// The place of the partition of a key, made if need be; None if a value of the key is null.
-    fn place(&mut self, attributes: &[Attribute], event: &Event) -> Option<usize> {
-        let key = self.plan.key(attributes, event, true)?;
-        if let Some(&place) = self.places.get(key.as_slice()) {
-            return Some(place);
+    /// The next event in E2's order, which qualifies for the variables of `mask`. All before its time were passed on
+    /// already.
+    pub fn event(&mut self, plan: &Plan, events: &mut Events, event: Handle, mask: u64, out: &mut Vec<Match>) {
+        if plan.policy == Policy::Strict && events.number(event) == 0 {
+            let number = self.next_number(plan, events.row(event));
+            events.set_number(event, number);
         }
-        let key: Arc<[Key]> = key.into();
-        let partition = Some(Partition::new(Arc::clone(&key), &self.plan));
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.partitions[place] = partition;
-                place
-            }
-            None => {
-                self.partitions.push(partition);
-                self.partitions.len() - 1
-            }
-        };
-        self.places.insert(key, place);
-        Some(place)
-    }
-
-    /// The next event in E2's order. All before its time were passed on already.
-    pub fn event(&mut self, mut event: Event, out: &mut Vec<Match>) {
-        let plan = Arc::clone(&self.plan);
-        if plan.policy == Policy::Strict && event.number == 0 {
-            event.number = self.next_number(&plan, &event);
-        }
-        if event.mask == 0 {
-            return;
-        }
-        let event = Arc::new(event);
-        for (place, mask) in self.homes(&plan, &event) {
-            if place == SHARED {
-                self.keep(&plan, &event, place, mask);
+        let mut left = mask;
+        while left != 0 {
+            let variable = left.trailing_zeros() as usize;
+            let Some(place) = self.home(plan, events.row(event), variable) else {
+                left &= left - 1;
                 continue;
+            };
+            // Those of its variables that lead to the same place.
+            let mut here = 1 << variable;
+            let mut rest = left & (left - 1);
+            while rest != 0 {
+                let other = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if self.home(plan, events.row(event), other) == Some(place) {
+                    here |= 1 << other;
+                }
             }
-            self.arrive(&plan, &event, place, mask, out);
-            self.keep(&plan, &event, place, mask);
-            self.release(place);
+            left &= !here;
+            if place != SHARED {
+                self.arrive(plan, events, event, place, here, out);
+            }
+            self.keep(plan, events, event, place, here);
+            self.release(plan, place);
         }
     }
 
     /// The number of an event among all of its partition; 0 if it is in none. A restored event has its number already.
-    fn next_number(&mut self, plan: &Plan, event: &Event) -> u64 {
+    fn next_number(&mut self, plan: &Plan, event: Held<'_>) -> u64 {
         let Some(key) = plan.partition(event) else {
             return 0;
         };
+        let time = event.name.time;
         if self.seen.len() > self.seen_limit && plan.horizon < FOREVER {
-            let oldest = event.time.saturating_sub(plan.horizon.max(0));
+            let oldest = time.saturating_sub(plan.horizon.max(0));
             self.seen.retain(|_, (_, last)| *last >= oldest);
             self.seen_limit = (self.seen.len() * 2).max(1024);
         }
-        let entry = self.seen.entry(key.into()).or_default();
-        *entry = (entry.0 + 1, event.time);
+        let entry = self.seen.entry(key).or_default();
+        *entry = (entry.0 + 1, time);
         entry.0
     }
 
-    /// The partitions that an event belongs to, and for which variables in each.
-    fn homes(&mut self, plan: &Plan, event: &Event) -> Vec<(usize, u64)> {
-        let mut homes: Vec<(usize, u64)> = Vec::with_capacity(1);
-        for &variable in &plan.streams[usize::from(event.stream)].variables {
-            if !event.qualifies(variable) {
-                continue;
-            }
-            let place = match &plan.variables[variable].key {
-                Some(key) => self.place(key, event),
-                None => Some(SHARED),
-            };
-            let Some(place) = place else { continue };
-            match homes.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, mask)) => *mask |= 1 << variable,
-                None => homes.push((place, 1 << variable)),
-            }
+    /// The place of an event as one of a variable; None if a null in its key excludes it.
+    #[inline]
+    fn home(&mut self, plan: &Plan, event: Held<'_>, variable: usize) -> Option<u32> {
+        match &plan.variables[variable].key {
+            Some(key) => self.tables.place(plan, &self.hasher, key, event),
+            None => Some(SHARED),
         }
-        homes
     }
 
     /// What an event completes or starts in its partition.
-    fn arrive(&mut self, plan: &Plan, event: &Arc<Event>, place: usize, mask: u64, out: &mut Vec<Match>) {
-        let Some(Some(partition)) = self.partitions.get_mut(place) else {
-            return;
+    fn arrive(&mut self, plan: &Plan, events: &mut Events, event: Handle, place: u32, mask: u64, out: &mut Vec<Match>) {
+        let mut sink = Sink {
+            matches: std::mem::take(out),
+            pending: Vec::new(),
         };
-        let mut sink = Sink::default();
-        wake(plan, partition, &self.shared, event, mask, &mut sink);
+        let mut waiting = self.tables.waiting[place as usize].take();
+        if let Some(waiting) = &mut waiting {
+            self.wake(plan, events, waiting, (event, mask), place, &mut sink);
+        }
         if plan.policy == Policy::Next {
-            let judge = Judge::new(plan, &partition.store, &self.shared);
-            let mut changes = runs::next(plan, judge, &partition.runs, event, mask, &mut sink);
-            for place in changes.gone.into_iter().rev() {
-                partition.runs.swap_remove(place);
+            let none = Runs::default();
+            let runs = waiting.as_ref().map_or(&none, |waiting| &waiting.runs);
+            let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
+            let changes = &mut self.changes;
+            runs::next(plan, events, &mut judge, runs, (event, mask), changes, &mut sink);
+            self.desk = judge.leave();
+            if !changes.is_empty() {
+                waiting.get_or_insert_default().runs.change(plan, events, changes);
             }
-            partition.runs.append(&mut changes.new);
         } else {
             let starts = plan
                 .last_places
                 .iter()
                 .flat_map(|&p| plan.places[p].variables.iter().map(move |&v| (p, v)));
+            let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
             for (last, variable) in starts.filter(|(_, v)| mask >> v & 1 == 1) {
-                let mut judge = Judge::new(plan, &partition.store, &self.shared);
                 judge.search(last, variable, event, &mut sink);
             }
+            self.desk = judge.leave();
         }
-        out.append(&mut sink.matches);
+        *out = sink.matches;
         for pending in sink.pending {
             self.due.push(Reverse((pending.due, place)));
             self.pendings += 1;
-            partition.pending.insert((pending.due, self.pendings), pending);
+            pending
+                .events
+                .iter()
+                .flat_map(|part| part.handles())
+                .for_each(|h| events.hold(*h));
+            let waiting = waiting.get_or_insert_default();
+            waiting.pending.insert((pending.due, self.pendings), pending);
+        }
+        if let Some(waiting) = waiting {
+            self.tables.wait(place, waiting);
         }
     }
 
-    fn keep(&mut self, plan: &Plan, event: &Arc<Event>, place: usize, mask: u64) {
-        for variable in 0..plan.variables.len() {
-            if mask >> variable & 1 == 0 || plan.variables[variable].kept < 0 {
+    /// Gives an event to the pending matches whose last step is a `?e?` that it qualifies for.
+    fn wake(
+        &mut self,
+        plan: &Plan,
+        events: &mut Events,
+        waiting: &mut Waiting,
+        (event, mask): (Handle, u64),
+        place: u32,
+        sink: &mut Sink,
+    ) {
+        let Some(step) = plan.trailing() else { return };
+        let step = &plan.steps[step];
+        if step.role != Role::Maybe || mask >> step.variables[0] & 1 == 0 || waiting.pending.is_empty() {
+            return;
+        }
+        let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
+        let mut over = Vec::new();
+        for (number, pending) in &mut waiting.pending {
+            if judge.arrive(pending, event, sink) {
+                pending.found = true;
+                if plan.policy == Policy::Next {
+                    over.push(*number);
+                }
+            }
+        }
+        self.desk = judge.leave();
+        for number in over {
+            if let Some(pending) = waiting.pending.remove(&number) {
+                release_pending(events, &pending);
+            }
+        }
+    }
+
+    fn keep(&mut self, plan: &Plan, events: &mut Events, event: Handle, place: u32, mask: u64) {
+        let mut left = mask;
+        while left != 0 {
+            let variable = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if plan.variables[variable].kept < 0 {
                 continue;
             }
-            if place == SHARED {
-                self.shared.push(plan, variable, event);
-            } else if let Some(Some(partition)) = self.partitions.get_mut(place) {
-                partition.store.push(plan, variable, event);
+            events.hold(event);
+            if !plan.runs_only {
+                self.tables.push(plan, events, place, variable, event);
             }
-            self.ages[variable].push_back((event.time, place));
+            self.ages[variable].push_back((event, place));
             self.held += 1;
         }
     }
@@ -384,42 +390,161 @@ impl Partitions {
         self.seen.insert(key.into(), seen);
     }
 
-    /// All events held, each once, in E2's order.
-    pub fn events(&self) -> Vec<Arc<Event>> {
-        let lists = self
-            .partitions
-            .iter()
-            .flatten()
-            .flat_map(|partition| &partition.store.lists);
-        let mut events: Vec<Arc<Event>> = lists.chain(&self.shared.lists).flatten().cloned().collect();
-        events.sort_by(|a, b| a.order(b));
-        events.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        events
+    /// All events held, with the variables that hold them.
+    pub fn events(&self) -> Vec<(Handle, u64)> {
+        let mut held: HashMap<Handle, u64> = HashMap::with_capacity(self.held);
+        for (variable, ages) in self.ages.iter().enumerate() {
+            for (event, _) in ages {
+                *held.entry(*event).or_default() |= 1 << variable;
+            }
+        }
+        held.into_iter().collect()
     }
 }
 
-/// Stands for the lists outside of partitions.
-const SHARED: usize = usize::MAX;
+fn release_pending(events: &mut Events, pending: &Pending) {
+    let handles = pending.events.iter().flat_map(|part| part.handles());
+    handles.for_each(|event| events.release(*event));
+}
 
-/// Gives an event to the pending matches whose last step is a `?e?` that it qualifies for.
-fn wake(plan: &Plan, partition: &mut Partition, shared: &Store, event: &Arc<Event>, mask: u64, sink: &mut Sink) {
-    let Some(step) = plan.trailing() else { return };
-    let step = &plan.steps[step];
-    if step.role != Role::Maybe || mask >> step.variables[0] & 1 == 0 || partition.pending.is_empty() {
-        return;
+impl Tables {
+    fn add_place(&mut self, plan: &Plan) -> u32 {
+        let place = self.waiting.len();
+        if place == self.waiting.capacity() {
+            // Not for as many again.
+            let more = place / 8 + 8;
+            self.keys.reserve_exact(more * plan.keys.len());
+            self.lists.reserve_exact(more * plan.variables.len());
+            self.indexes.reserve_exact(more * plan.indexes.len());
+            self.waiting.reserve_exact(more);
+        }
+        self.keys.resize((place + 1) * plan.keys.len(), Value::Null);
+        self.lists
+            .resize_with((place + 1) * plan.variables.len(), List::default);
+        self.indexes.resize_with((place + 1) * plan.indexes.len(), HashMap::new);
+        self.waiting.push(None);
+        place as u32
     }
-    let mut pending = std::mem::take(&mut partition.pending);
-    let mut arrived = Vec::with_capacity(pending.len());
-    let mut judge = Judge::new(plan, &partition.store, shared);
-    for waiting in pending.values() {
-        arrived.push(judge.arrive(waiting, event, sink));
+
+    fn key(&self, plan: &Plan, place: u32) -> &[Value] {
+        row(&self.keys, plan.keys.len(), place)
     }
-    let mut place = 0;
-    pending.retain(|_, waiting| {
-        let found = arrived[place];
-        place += 1;
-        waiting.found |= found;
-        !(found && plan.policy == Policy::Next)
-    });
-    partition.pending = pending;
+
+    fn lists(&self, plan: &Plan, place: u32) -> Lists<'_> {
+        Lists {
+            by_variable: row(&self.lists, plan.variables.len(), place),
+            by_value: row(&self.indexes, plan.indexes.len(), place),
+            sorted: (&self.sorted, place),
+        }
+    }
+
+    fn judge<'p>(&'p self, plan: &'p Plan, events: &'p Events, place: u32, desk: &mut Desk) -> Judge<'p> {
+        Judge::new(plan, events, self.lists(plan, place), self.lists(plan, SHARED), desk)
+    }
+
+    /// The place of the partition of an event, made if need be; None if a null in its key excludes it.
+    #[inline]
+    fn place(
+        &mut self,
+        plan: &Plan,
+        hasher: &DefaultHashBuilder,
+        attributes: &[Attribute],
+        event: Held<'_>,
+    ) -> Option<u32> {
+        let mut state = hasher.build_hasher();
+        for (part, kind) in plan.key(attributes, event).zip(&plan.keys) {
+            part?.hash_part(kind.once, &mut state);
+        }
+        let hash = state.finish();
+        let same = |place: &u32| {
+            let known = self.key(plan, *place).iter().zip(&plan.keys);
+            let wanted = plan.key(attributes, event).flatten();
+            known.zip(wanted).all(|((a, kind), b)| a.is_part(kind.once, &b))
+        };
+        if let Some(place) = self.places.find(hash, same) {
+            return Some(*place);
+        }
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => self.add_place(plan),
+        };
+        let width = plan.keys.len();
+        let start = place as usize * width;
+        let parts = plan.key(attributes, event).flatten();
+        for (slot, part) in self.keys[start..start + width].iter_mut().zip(parts) {
+            *slot = part.into_owned();
+        }
+        let keys = &self.keys;
+        let rehash = |place: &u32| hash_row(plan, hasher, row(keys, width, *place));
+        self.places.insert_unique(hash, place, rehash);
+        Some(place)
+    }
+
+    fn is_empty(&self, plan: &Plan, place: u32) -> bool {
+        self.waiting[place as usize].is_none() && self.lists(plan, place).by_variable.iter().all(List::is_empty)
+    }
+
+    fn remove(&mut self, plan: &Plan, hasher: &DefaultHashBuilder, place: u32) {
+        let hash = hash_row(plan, hasher, self.key(plan, place));
+        if let Ok(entry) = self.places.find_entry(hash, |other| *other == place) {
+            entry.remove();
+            self.free.push(place);
+        }
+    }
+
+    /// Puts back what a partition waits with.
+    fn wait(&mut self, place: u32, waiting: Box<Waiting>) {
+        self.waiting[place as usize] = (!waiting.is_empty()).then_some(waiting);
+    }
+
+    fn push(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize, event: Handle) {
+        let list = &mut self.lists[place as usize * plan.variables.len() + variable];
+        list.push(event);
+        for (number, index) in plan.range_indexes.iter().enumerate() {
+            if index.variable == variable {
+                self.sorted.push(events, (place, number), index, list, event);
+            }
+        }
+        for (number, index) in plan.indexes.iter().enumerate().filter(|(_, i)| i.variable == variable) {
+            if let Some(key) = index.key(index.attribute.kept(events.row(event))) {
+                let lists = &mut self.indexes[place as usize * plan.indexes.len() + number];
+                lists.entry(key).or_default().push(event);
+            }
+        }
+    }
+
+    /// Takes the oldest event of a variable out of a partition; the caller holds it still.
+    fn pop(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize) {
+        let list = &mut self.lists[place as usize * plan.variables.len() + variable];
+        let Some(event) = list.pop() else {
+            return;
+        };
+        for (number, index) in plan.range_indexes.iter().enumerate() {
+            if index.variable == variable {
+                self.sorted.pop(events, (place, number), index, list, event);
+            }
+        }
+        for (number, index) in plan.indexes.iter().enumerate().filter(|(_, i)| i.variable == variable) {
+            let lists = &mut self.indexes[place as usize * plan.indexes.len() + number];
+            if let Some(key) = index.key(index.attribute.kept(events.row(event)))
+                && let Some(list) = lists.get_mut(&key)
+            {
+                list.pop();
+                if list.is_empty() {
+                    lists.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn row<T>(table: &[T], width: usize, place: u32) -> &[T] {
+    &table[place as usize * width..][..width]
+}
+
+fn hash_row(plan: &Plan, hasher: &DefaultHashBuilder, key: &[Value]) -> u64 {
+    let mut state = hasher.build_hasher();
+    let parts = key.iter().zip(&plan.keys);
+    parts.for_each(|(part, kind)| part.hash_part(kind.once, &mut state));
+    state.finish()
 }

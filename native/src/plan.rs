@@ -1,16 +1,19 @@
 //! A query ready to run: what src/cepheid/plan/compile.py wrote, and what follows from it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::arrow_build::ColumnType;
 use crate::bounds::{self, FOREVER};
 use crate::digest::{DIGEST, Hash};
-use crate::event::Event;
+use crate::event::{Events, Handle, Held};
 use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::json::{self, Fault, Reading, fault};
 use crate::plan_parts::{
-    read_after, read_aggregate, read_attribute, read_join, read_key_part, read_moving, read_output, read_policy,
-    read_span, read_step, read_stream, read_variable,
+    read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
+    read_policy, read_span, read_step, read_stream, read_variable,
 };
+use crate::sorted::Number;
 use crate::value::{Key, Value};
 
 /// Variables are bits of a mask.
@@ -45,6 +48,8 @@ impl Role {
 pub struct Stream {
     /// Its name; streams are in the order of their names.
     pub name: Arc<str>,
+    /// Whether its ids are text.
+    pub text_id: bool,
     /// The attributes that are read, by slot.
     pub attributes: Vec<String>,
     /// Which of them are read after the FILTERs, and so kept.
@@ -60,6 +65,8 @@ pub struct Stream {
 pub struct Variable {
     /// Its name, without '?'.
     pub name: Arc<str>,
+    /// The streams it ranges over.
+    pub streams: Vec<usize>,
     /// What it is.
     pub role: Role,
     /// Its step in SEQ.
@@ -74,6 +81,8 @@ pub struct Variable {
     pub key: Option<Vec<Attribute>>,
     /// The ways to find its events once another variable is bound.
     pub probes: Vec<Probe>,
+    /// The same by `<` and `>`.
+    pub ranges: Vec<RangeProbe>,
     /// How long an event is kept after its time; negative: not at all.
     pub kept: i64,
 }
@@ -85,10 +94,25 @@ pub struct Step {
     pub role: Role,
     /// Its variables.
     pub variables: Vec<usize>,
+    /// Its variables, a bit each.
+    pub mask: u64,
     /// The least number of events of a Many step.
     pub least: usize,
     /// The greatest.
     pub most: usize,
+    /// MATCH NEXT: a JOIN by `<` or `>` of its event with what is bound before, if there is one.
+    pub ranged: Option<Ranged>,
+}
+
+/// A JOIN that orders an attribute of a step's only variable and one of an earlier step's.
+#[derive(Debug)]
+pub struct Ranged {
+    /// The step's.
+    pub own: Attribute,
+    /// How what it is compared with lies beside it: on which side to look, from its value.
+    pub sign: Sign,
+    /// The earlier one's.
+    pub other: Attribute,
 }
 
 impl Step {
@@ -124,6 +148,8 @@ pub struct KeyPart {
     pub float: bool,
     /// Whether an event without a value can be in a match: the others in the class need not be bound.
     pub nulls: bool,
+    /// Whether equal texts are one: those of attributes are, in `Texts`, and ids are not.
+    pub once: bool,
 }
 
 /// A condition over several variables.
@@ -152,6 +178,33 @@ impl Index {
         let value = if self.float { value.into_float() } else { value };
         (!value.is_null()).then_some(Key(value))
     }
+}
+
+/// Events of a variable by the value of an attribute that a JOIN by `<` or `>` names; for long lists (sorted.rs).
+#[derive(Debug)]
+pub struct RangeIndex {
+    /// The variable.
+    pub variable: usize,
+    /// The attribute.
+    pub attribute: Attribute,
+}
+
+impl RangeIndex {
+    /// Where an event stands; None if it has no number there.
+    pub fn number(&self, events: &Events, event: Handle) -> Option<Number> {
+        self.attribute.seen(events.row(event)).number().map(Number::new)
+    }
+}
+
+/// A way to find events of a variable: by a range index, on this side of another variable's attribute.
+#[derive(Debug)]
+pub struct RangeProbe {
+    /// The index.
+    pub index: usize,
+    /// How an event's value compares with the other's.
+    pub sign: Sign,
+    /// The attribute that it is compared with.
+    pub other: Attribute,
 }
 
 /// A way to find events of a variable: by an index, with the value of another variable's attribute.
@@ -206,6 +259,8 @@ pub struct Output {
     pub condition: Option<Expr>,
     /// Whether its type is float, so that an integer is one.
     pub float: bool,
+    /// What a column of it holds.
+    pub kind: ColumnType,
 }
 
 /// MATCH.
@@ -250,6 +305,8 @@ pub struct Plan {
     pub moving: Option<(Kind, i64)>,
     /// GROUP BY.
     pub group_by: Vec<Attribute>,
+    /// What columns of its values hold.
+    pub group_types: Vec<ColumnType>,
     /// HAVING.
     pub having: Option<Expr>,
     /// JOINs.
@@ -266,6 +323,8 @@ pub struct Plan {
     pub aggregates: Vec<Aggregate>,
     /// The indexes.
     pub indexes: Vec<Index>,
+    /// The range indexes.
+    pub range_indexes: Vec<RangeIndex>,
     /// What has to be bound to exactly one event.
     pub places: Vec<Place>,
     /// For each place: the order in which to bind the others once it is bound.
@@ -278,6 +337,8 @@ pub struct Plan {
     pub horizon: i64,
     /// The `?e?` steps in the order in which they are bound: those between others, then a first one; no last one.
     pub maybe_order: Vec<usize>,
+    /// Whether what is bound so far says all: MATCH NEXT where no step looks back at events that were passed over.
+    pub runs_only: bool,
     /// Whether there is one `?e?` and no step of many events, so that it is judged by its single neighbours.
     pub lone_maybe: bool,
     /// Whether a JOIN or WINDOW names a last `?e?` and another open step, which is then judged with its event.
@@ -356,6 +417,7 @@ impl Plan {
             windows,
             moving: json.member("moving")?.optional(read_moving)?,
             group_by: json.member("group_by")?.each(|item| read_attribute(item, count))?,
+            group_types: json.member("group_types")?.each(read_column_type)?,
             having: json.member("having")?.optional(|item| Expr::read(item, count))?,
             joins,
             policy: read_policy(json.member("match")?.text()?)?,
@@ -364,6 +426,7 @@ impl Plan {
             outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
             aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, count))?,
             indexes: Vec::new(),
+            range_indexes: Vec::new(),
             places: Vec::new(),
             orders: Vec::new(),
             last_places: Vec::new(),
@@ -371,6 +434,7 @@ impl Plan {
             horizon: FOREVER,
             furthest: Vec::new(),
             maybe_order: Vec::new(),
+            runs_only: false,
             lone_maybe: false,
             trailing_matters: false,
             judged_late: false,
@@ -382,7 +446,10 @@ impl Plan {
 
     fn finish(&mut self) {
         self.find_kept();
+        self.find_once();
         self.find_indexes();
+        self.find_ranges();
+        self.find_ranged_steps();
         self.places = self.find_places();
         self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
         let last_step = self.places.iter().filter_map(|place| place.step).max();
@@ -396,6 +463,7 @@ impl Plan {
             .filter(|&step| self.steps[step].role == Role::Maybe && Some(step) != trailing)
             .collect();
         self.relate_open_steps();
+        self.runs_only = self.policy == Policy::Next && !self.steps.iter().any(Step::is_open);
         self.furthest = bounds::furthest(self);
         let kept: Vec<i64> = (0..self.variables.len()).map(|v| bounds::kept(self, v)).collect();
         self.horizon = kept.iter().copied().max().unwrap_or(0);
@@ -444,6 +512,18 @@ impl Plan {
         }
     }
 
+    fn find_once(&mut self) {
+        for (number, part) in self.keys.iter_mut().enumerate() {
+            let keys = self
+                .variables
+                .iter()
+                .filter_map(|variable| variable.key.as_ref()?.get(number));
+            part.once = keys
+                .flat_map(|attribute| &attribute.slots)
+                .all(|slot| *slot != Slot::Id);
+        }
+    }
+
     fn find_indexes(&mut self) {
         for join in &self.joins {
             let Expr::Compare(Sign::Equal, sides) = &join.condition else {
@@ -474,6 +554,70 @@ impl Plan {
                     other: other.clone(),
                 });
             }
+        }
+    }
+
+    fn find_ranges(&mut self) {
+        for join in &self.joins {
+            let Expr::Compare(sign, sides) = &join.condition else {
+                continue;
+            };
+            let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                continue;
+            };
+            let Some(turned) = sign.turned() else { continue };
+            for (own, sign, other) in [(one, *sign, other), (other, turned, one)] {
+                let variable = own.variable;
+                // NEXT asks for the first by time, and finds its runs otherwise.
+                if variable == other.variable || self.policy == Policy::Next {
+                    continue;
+                }
+                let same = |index: &RangeIndex| index.variable == variable && index.attribute.slots == own.slots;
+                let index = self.range_indexes.iter().position(same).unwrap_or_else(|| {
+                    let attribute = own.clone();
+                    self.range_indexes.push(RangeIndex { variable, attribute });
+                    self.range_indexes.len() - 1
+                });
+                let other = other.clone();
+                self.variables[variable].ranges.push(RangeProbe { index, sign, other });
+            }
+        }
+    }
+
+    fn find_ranged_steps(&mut self) {
+        for number in 0..self.steps.len() {
+            let [variable] = self.steps[number].variables.as_slice() else {
+                continue;
+            };
+            let variable = *variable;
+            if self.steps[number].role != Role::One {
+                continue;
+            }
+            // Every run that waits here has bound those of earlier steps that take one event.
+            let is_before = |other: usize| {
+                let step = self.variables[other].step;
+                step.is_some_and(|step| step < number && self.steps[step].role == Role::One)
+            };
+            let ranged = self.joins.iter().find_map(|join| {
+                let Expr::Compare(sign, sides) = &join.condition else {
+                    return None;
+                };
+                let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                    return None;
+                };
+                // From the side of what is bound: `own sign other` is `other turned own`.
+                let (own, sign, other) = match (one.variable == variable, other.variable == variable) {
+                    (true, false) => (one, sign.turned()?, other),
+                    (false, true) if sign.turned().is_some() => (other, *sign, one),
+                    _ => return None,
+                };
+                is_before(other.variable).then(|| Ranged {
+                    own: own.clone(),
+                    sign,
+                    other: other.clone(),
+                })
+            });
+            self.steps[number].ranged = ranged;
         }
     }
 
@@ -583,23 +727,37 @@ impl Plan {
             .collect()
     }
 
-    /// The key of an event; None if a part is null (and, for dividing events, excludes it).
-    pub fn key(&self, attributes: &[Attribute], event: &Event, dividing: bool) -> Option<Vec<Key>> {
-        let mut key = Vec::with_capacity(attributes.len());
-        for (attribute, part) in attributes.iter().zip(&self.keys) {
-            let value = attribute.kept(event);
-            if value.is_null() && !(dividing && part.nulls) {
-                return None;
-            }
-            key.push(Key(if part.float { value.into_float() } else { value }));
-        }
-        Some(key)
+    /// The parts of an event's key, by which events are divided; None for a null that excludes it.
+    #[inline]
+    pub fn key<'e>(&self, attributes: &[Attribute], event: Held<'e>) -> impl Iterator<Item = Option<Cow<'e, Value>>> {
+        attributes.iter().zip(&self.keys).map(move |(attribute, part)| {
+            let value = match attribute.place(event) {
+                Some(value) if !part.float => Cow::Borrowed(value),
+                _ => {
+                    let value = attribute.kept(event);
+                    Cow::Owned(if part.float { value.into_float() } else { value })
+                }
+            };
+            (part.nulls || !value.is_null()).then_some(value)
+        })
     }
 
     /// The key of an event's partition; None if it is in none (rule S7).
-    pub fn partition(&self, event: &Event) -> Option<Vec<Key>> {
-        let attributes = self.streams.get(usize::from(event.stream))?.key.as_ref()?;
-        self.key(attributes, event, false)
+    pub fn partition(&self, event: Held<'_>) -> Option<Arc<[Key]>> {
+        let attributes = self.streams.get(usize::from(event.name.stream))?.key.as_ref()?;
+        let parts = attributes.iter().zip(&self.keys).map(|(attribute, part)| {
+            let value = attribute.kept(event);
+            let value = if part.float { value.into_float() } else { value };
+            (!value.is_null()).then_some(Key(value))
+        });
+        parts.collect()
+    }
+
+    /// An empty place for the events of this query.
+    pub fn events(&self) -> Events {
+        let kept = |stream: &Stream| stream.kept.iter().rposition(|kept| *kept).map_or(0, |last| last + 1);
+        let width = self.streams.iter().map(kept).max().unwrap_or(0);
+        Events::new(width, self.policy == Policy::Strict)
     }
 
     /// The variables that the output shows: all but NOT ones.

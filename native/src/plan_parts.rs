@@ -1,10 +1,12 @@
 //! The parts of a plan, each read from its JSON.
 
+use crate::arrow_build::ColumnType;
 use crate::bounds::FOREVER;
 use crate::expr::{Attribute, Expr};
 use crate::json::{Fault, Json, Reading, fault};
 use crate::plan::{
-    After, Aggregate, AggregateFunction, Join, KeyPart, Kind, Output, Policy, Role, Span, Step, Stream, Variable,
+    After, Aggregate, AggregateFunction, Join, KeyPart, Kind, MAX_VARIABLES, Output, Policy, Role, Span, Step, Stream,
+    Variable,
 };
 
 /// Key part.
@@ -12,6 +14,7 @@ pub(crate) fn read_key_part(json: &Json) -> Result<KeyPart, Fault> {
     Ok(KeyPart {
         float: json.member("float")?.bool()?,
         nulls: json.member("nulls")?.bool()?,
+        once: false,
     })
 }
 
@@ -20,6 +23,7 @@ pub(crate) fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> 
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Stream {
         name: json.member("name")?.text()?.into(),
+        text_id: json.member("id")?.text()? == "string",
         attributes: json.member("attributes")?.each(|item| item.text().map(str::to_owned))?,
         kept: Vec::new(),
         variables: Vec::new(),
@@ -40,6 +44,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
     let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
     Ok(Variable {
         name: json.member("name")?.text()?.into(),
+        streams: json.member("streams")?.each(Json::index)?,
         role: Role::One,
         step: None,
         filters: json.member("filters")?.each(|item| Expr::read(item, streams))?,
@@ -47,6 +52,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
         windows: Vec::new(),
         key: json.member("key")?.optional(key)?,
         probes: Vec::new(),
+        ranges: Vec::new(),
         kept: FOREVER,
     })
 }
@@ -67,9 +73,14 @@ pub(crate) fn read_step(json: &Json) -> Result<Step, Fault> {
     }
     Ok(Step {
         role,
+        mask: variables
+            .iter()
+            .filter(|&&v| v < MAX_VARIABLES)
+            .fold(0, |mask, &v| mask | 1 << v),
         variables,
         least: json.member("least")?.index()?,
         most: json.member("most")?.optional(Json::index)?.unwrap_or(usize::MAX),
+        ranged: None,
     })
 }
 
@@ -110,6 +121,22 @@ pub(crate) fn read_output(json: &Json, streams: usize) -> Result<Output, Fault> 
         expression: Expr::read(json.member("expression")?, streams)?,
         condition: json.member("condition")?.optional(|item| Expr::read(item, streams))?,
         float: json.member("float")?.bool()?,
+        kind: read_column_type(json.member("type")?)?,
+    })
+}
+
+/// Column type, of a type of the language.
+pub(crate) fn read_column_type(json: &Json) -> Result<ColumnType, Fault> {
+    Ok(match json.text()? {
+        "bool" => ColumnType::Bool,
+        "int" | "duration" => ColumnType::Int,
+        "float" => ColumnType::Float,
+        "timestamp" => ColumnType::Timestamp,
+        "bytes" | "array<uint8>" => ColumnType::Bytes,
+        "array<float>" => ColumnType::Floats,
+        // What has no type of its own is text.
+        "string" | "null" | "node" => ColumnType::Text,
+        other => return fault(format!("unknown type '{other}'")),
     })
 }
 

@@ -4,25 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::bounds::FOREVER;
-use crate::event::{Event, Id};
+use crate::event::Name;
 use crate::found::Match;
 use crate::plan::{After, Plan};
 use crate::value::Key;
-
-/// What identifies an event and orders it.
-pub type Order = (i64, u16, Id);
 
 /// What was taken so far, as far as it can still matter.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// CONSUME: the events of taken matches; SKIP TO NEXT: their first events. An event is in one partition only.
-    pub events: BTreeSet<Order>,
+    pub events: BTreeSet<Name>,
     /// SKIP PAST LAST: the last event of the taken matches, by partition.
-    pub last: HashMap<Arc<[Key]>, Order>,
-}
-
-fn order(event: &Event) -> Order {
-    (event.time, event.stream, event.id.clone())
+    pub last: HashMap<Arc<[Key]>, Name>,
 }
 
 impl Taken {
@@ -41,25 +34,26 @@ impl Taken {
             return true;
         };
         // What is in no partition is alone.
-        let Some(key) = plan.partition(first) else {
+        let Some(key) = &found.key else {
             return true;
         };
-        let (first, last) = (order(first), order(last));
         match plan.after {
             After::Keep => true,
             After::Consume => {
-                let free = found.all().all(|event| !self.events.contains(&order(event)));
+                let free = found.all().all(|event| !self.events.contains(event));
                 if free {
-                    self.events.extend(found.all().map(|event| order(event)));
+                    self.events.extend(found.all().cloned());
                 }
                 free
             }
-            After::SkipToNext => self.events.insert(first),
+            After::SkipToNext => self.events.insert(first.clone()),
             After::SkipPastLast => {
-                let free = self.last.get(key.as_slice()).is_none_or(|taken| first > *taken);
+                let free = self.last.get(key).is_none_or(|taken| first > taken);
                 if free {
-                    let entry = self.last.entry(key.into()).or_insert_with(|| last.clone());
-                    *entry = last.max(entry.clone());
+                    let entry = self.last.entry(Arc::clone(key)).or_insert_with(|| last.clone());
+                    if *entry < *last {
+                        *entry = last.clone();
+                    }
                 }
                 free
             }
@@ -72,11 +66,11 @@ impl Taken {
             return;
         }
         let oldest = time.saturating_sub(plan.horizon.max(0));
-        while self.events.first().is_some_and(|event| event.0 < oldest) {
+        while self.events.first().is_some_and(|event| event.time < oldest) {
             self.events.pop_first();
         }
         if self.last.len() > 1024 {
-            self.last.retain(|_, last| last.0 >= oldest);
+            self.last.retain(|_, last| last.time >= oldest);
         }
     }
 }

@@ -32,7 +32,13 @@ mod _native {
     use super::{BudgetExhausted, NativeError, build_info, panic_for_test, probe};
 
     #[pymodule_export]
+    use crate::python_arrow::MatchBatch;
+    #[pymodule_export]
+    use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
+    #[pymodule_export]
     use crate::python_matcher::PyMatcher;
+    #[pymodule_export]
+    use crate::python_standing::PyStanding;
 
     #[pymodule_export]
     use crate::python_service::{PyEngine, PyVirtualClock, queue_costs};

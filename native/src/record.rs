@@ -5,7 +5,7 @@
 //! ```text
 //!  0  u32  length of the whole record in bytes, a multiple of 8
 //!  4  u16  number of the stream: its place among the application's streams in the order of their names
-//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text
+//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text, 8 the id was counted by the intake
 //!  7  u8   0
 //!  8  i64  time, microseconds
 //! 16  i64  id; or, if it is text, u32 offset and u32 length
@@ -18,6 +18,7 @@
 use std::fmt;
 
 use crate::event::Row;
+pub use crate::record_encoder::Encoder;
 use crate::value::Val;
 
 const _: () = assert!(
@@ -31,6 +32,8 @@ pub const LATE: u8 = 1;
 pub const DUPLICATE: u8 = 2;
 /// The flag of an event whose id is text.
 pub const TEXT_ID: u8 = 4;
+/// The flag of an event that came without an id and was given the next number of its stream.
+pub const COUNTED_ID: u8 = 8;
 
 /// The least instant, the start of year 1; as in src/cepheid/model/time.py.
 pub const MIN_INSTANT: i64 = -62_135_596_800_000_000;
@@ -42,9 +45,10 @@ pub const MAX_LENGTH: usize = 20 << 20;
 
 /// Bytes before the nulls.
 pub const HEAD: usize = 24;
-const FLAGS_AT: usize = 6;
+/// Where the flags are.
+pub const FLAGS_AT: usize = 6;
 const TIME_AT: usize = 8;
-const ID_AT: usize = 16;
+pub(crate) const ID_AT: usize = 16;
 
 /// The type of an attribute (rule E1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,6 +164,15 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The attribute that it is about.
+    pub fn slot(self) -> Option<usize> {
+        match self {
+            Fault::Range(slot) | Fault::Utf8(slot) => slot,
+            Fault::Value(slot) | Fault::NotFinite(slot) | Fault::Timestamp(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
     /// Its group, for counting; a code of src/cepheid/model/records.py.
     pub fn code(self) -> &'static str {
         match self {
@@ -209,7 +222,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 #[inline]
 pub fn length(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    (length >= HEAD && length % 8 == 0 && length <= MAX_LENGTH).then_some(length)
+    (length >= HEAD && length.is_multiple_of(8) && length <= MAX_LENGTH).then_some(length)
 }
 
 /// The stream's number in a record's head; 0 if the bytes are too few.
@@ -232,10 +245,31 @@ pub fn mark(bytes: &mut [u8], marks: u8) {
     }
 }
 
+/// Sets the stream's number.
+#[inline]
+pub fn set_stream(bytes: &mut [u8], stream: u16) {
+    if let Some(found) = bytes.get_mut(4..6) {
+        found.copy_from_slice(&stream.to_le_bytes());
+    }
+}
+
 /// The time in a record's head.
 #[inline]
 pub fn time(bytes: &[u8]) -> i64 {
     word(bytes, TIME_AT) as i64
+}
+
+/// The id in a record that `check` accepted; it need not be aligned.
+pub fn id(bytes: &[u8]) -> IdRef<'_> {
+    let found = word(bytes, ID_AT);
+    if flags(bytes) & TEXT_ID == 0 {
+        return IdRef::Int(found as i64);
+    }
+    let (offset, length) = place(found);
+    let text = bytes
+        .get(offset..offset + length)
+        .and_then(|text| std::str::from_utf8(text).ok());
+    IdRef::Text(text.unwrap_or(""))
 }
 
 /// The id of an event, looked at.
@@ -257,7 +291,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// The record at the start of `bytes`, which must be aligned; every value is checked, once.
     pub fn read(bytes: &'a [u8], schema: &'a Schema) -> Result<Record<'a>, Fault> {
-        if bytes.as_ptr() as usize % 8 != 0 {
+        if !(bytes.as_ptr() as usize).is_multiple_of(8) {
             return Err(Fault::Alignment);
         }
         let length = check(bytes, schema)?;
@@ -399,16 +433,23 @@ fn place(word: u64) -> (usize, usize) {
 
 /// Checks that the record at the start of `bytes` fits the schema; its length. The bytes need not be aligned.
 pub fn check(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
+    let length = check_but_stream(bytes, schema)?;
+    if stream(bytes) == schema.stream {
+        Ok(length)
+    } else {
+        Err(Fault::Stream)
+    }
+}
+
+/// The same, whatever number of a stream it has: suppliers may count streams in an order of their own.
+pub fn check_but_stream(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
     let length = length(bytes).ok_or(Fault::Length)?;
     let tail_at = schema.tail_at();
     if length < tail_at {
         return Err(Fault::Length);
     }
     let bytes = bytes.get(..length).ok_or(Fault::Length)?;
-    if stream(bytes) != schema.stream {
-        return Err(Fault::Stream);
-    }
-    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID) != 0 || bytes[7] != 0 {
+    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID | COUNTED_ID) != 0 || bytes[7] != 0 {
         return Err(Fault::Flags);
     }
     if !(MIN_INSTANT..=MAX_INSTANT).contains(&time(bytes)) {
@@ -461,294 +502,6 @@ pub fn check(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
     Ok(length)
 }
 
-/// Builds records one behind another in a buffer that is kept: `start`, `set` for what is not null, `finish`.
-#[derive(Debug, Default)]
-pub struct Encoder {
-    /// Words, so that every record is aligned.
-    words: Vec<u64>,
-    /// Where the record that is being built begins, in words.
-    begun: usize,
-}
-
-impl Encoder {
-    /// With an empty buffer.
-    pub fn new() -> Encoder {
-        Encoder::default()
-    }
-
-    /// The finished records, one behind another.
-    pub fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.words[..self.begun])
-    }
-
-    /// The same, to set their flags.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.words[..self.begun])
-    }
-
-    /// Forgets the records; the buffer's memory is kept.
-    pub fn clear(&mut self) {
-        self.words.clear();
-        self.begun = 0;
-    }
-
-    /// Begins a record whose attributes are all null; one that was not finished is given up.
-    pub fn start(&mut self, schema: &Schema, time: i64, id: IdRef<'_>) -> Result<(), Fault> {
-        self.words.truncate(self.begun);
-        if !(MIN_INSTANT..=MAX_INSTANT).contains(&time) {
-            return Err(Fault::Time);
-        }
-        let text = matches!(id, IdRef::Text(_));
-        let flags = if text { TEXT_ID } else { 0 };
-        self.words.push(u64::from(schema.stream) << 32 | u64::from(flags) << 48);
-        self.words.push(time as u64);
-        self.words.push(if let IdRef::Int(id) = id { id as u64 } else { 0 });
-        let attributes = schema.kinds.len();
-        for first in (0..attributes).step_by(64) {
-            let here = (attributes - first).min(64);
-            self.words.push(u64::MAX >> (64 - here));
-        }
-        self.words.resize(self.begun + schema.tail_at() / 8, 0);
-        if let IdRef::Text(id) = id {
-            let place = self.append(id.as_bytes()).ok_or(Fault::Length)?;
-            self.words[self.begun + ID_AT / 8] = place;
-        }
-        Ok(())
-    }
-
-    /// Gives an attribute its value; an integer is taken for a float too. The schema is the one of `start`.
-    pub fn set(&mut self, schema: &Schema, slot: usize, value: &Val<'_>) -> Result<(), Fault> {
-        let kind = schema.kinds.get(slot).ok_or(Fault::Value(slot))?;
-        let found = match (kind, value) {
-            (_, Val::Null) => return Ok(()),
-            (Kind::Bool, Val::Bool(x)) => u64::from(*x),
-            (Kind::Int, Val::Int(x)) => *x as u64,
-            (Kind::Timestamp, Val::Int(x)) if (MIN_INSTANT..=MAX_INSTANT).contains(x) => *x as u64,
-            (Kind::Timestamp, Val::Int(_)) => return Err(Fault::Timestamp(slot)),
-            (Kind::Float, Val::Float(x)) if x.is_finite() => x.to_bits(),
-            (Kind::Float, Val::Float(_)) => return Err(Fault::NotFinite(slot)),
-            (Kind::Float, Val::Int(x)) => (*x as f64).to_bits(),
-            (Kind::String, Val::Str(x)) => self.append(x.as_bytes()).ok_or(Fault::Length)?,
-            (Kind::Bytes | Kind::Uint8Array, Val::Bytes(x)) => self.append(x).ok_or(Fault::Length)?,
-            (Kind::FloatArray, Val::Floats(x)) if x.iter().all(|x| x.is_finite()) => {
-                self.append(bytemuck::cast_slice(x)).ok_or(Fault::Length)?
-            }
-            (Kind::FloatArray, Val::Floats(_)) => return Err(Fault::NotFinite(slot)),
-            _ => return Err(Fault::Value(slot)),
-        };
-        self.words[self.begun + HEAD / 8 + slot / 64] &= !(1 << (slot % 64));
-        self.words[self.begun + schema.words_at() / 8 + slot] = found;
-        Ok(())
-    }
-
-    /// Ends the record; its bytes.
-    pub fn finish(&mut self) -> &[u8] {
-        let begun = self.begun;
-        if let Some(length) = self.words.len().checked_sub(begun).filter(|length| *length > 0) {
-            self.words[begun] |= (length * 8) as u64;
-            self.begun = self.words.len();
-        }
-        bytemuck::cast_slice(&self.words[begun..])
-    }
-
-    /// Puts a variable part into the tail; its place as a word, or None if the record would be too long.
-    fn append(&mut self, part: &[u8]) -> Option<u64> {
-        let offset = (self.words.len() - self.begun) * 8;
-        if offset + part.len() > MAX_LENGTH - 8 {
-            return None;
-        }
-        let first = self.words.len();
-        self.words.resize(first + part.len().div_ceil(8), 0);
-        bytemuck::cast_slice_mut::<u64, u8>(&mut self.words[first..])[..part.len()].copy_from_slice(part);
-        Some(offset as u64 | (part.len() as u64) << 32)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn every_kind() -> Schema {
-        Schema::new(3, Kind::ALL)
-    }
-
-    fn values() -> [Val<'static>; 8] {
-        [
-            Val::Bool(true),
-            Val::Int(-7),
-            Val::Float(0.1),
-            Val::Str("Grüße".into()),
-            Val::Int(1_336_381_200_000_000),
-            Val::Bytes(b"\xff\x00"),
-            Val::Bytes(b""),
-            Val::Floats(&[1.5, -0.0, f64::MAX]),
-        ]
-    }
-
-    fn encoded(schema: &Schema, id: IdRef<'_>, values: &[Val<'_>]) -> Encoder {
-        let mut encoder = Encoder::new();
-        encoder.start(schema, 5, id).unwrap();
-        for (slot, value) in values.iter().enumerate() {
-            encoder.set(schema, slot, value).unwrap();
-        }
-        encoder.finish();
-        encoder
-    }
-
-    fn same(one: &Val<'_>, other: &Val<'_>) -> bool {
-        format!("{one:?}") == format!("{other:?}")
-    }
-
-    #[test]
-    fn what_goes_in_comes_out() {
-        let schema = every_kind();
-        for id in [IdRef::Int(i64::MIN), IdRef::Text("a-ü"), IdRef::Text("")] {
-            let encoder = encoded(&schema, id, &values());
-            let record = Record::read(encoder.bytes(), &schema).unwrap();
-            assert_eq!((record.time(), record.stream(), record.id()), (5, 3, id));
-            assert_eq!(record.bytes().len(), length(encoder.bytes()).unwrap());
-            for (slot, value) in values().iter().enumerate() {
-                assert!(same(&record.get(slot), value), "{slot}");
-                assert!(!record.is_null(slot));
-            }
-            assert!(record.get(8).is_null());
-        }
-    }
-
-    #[test]
-    fn the_layout_is_the_documented_one() {
-        let schema = Schema::new(2, [Kind::Int, Kind::String]);
-        let encoder = encoded(&schema, IdRef::Int(9), &[Val::Null, Val::Str("ab".into())]);
-        let mut expected = Vec::new();
-        expected.extend(56_u32.to_le_bytes());
-        expected.extend(2_u16.to_le_bytes());
-        expected.extend([0, 0]);
-        expected.extend(5_i64.to_le_bytes());
-        expected.extend(9_i64.to_le_bytes());
-        expected.extend(1_u64.to_le_bytes());
-        expected.extend(0_u64.to_le_bytes());
-        expected.extend(48_u32.to_le_bytes());
-        expected.extend(2_u32.to_le_bytes());
-        expected.extend(*b"ab\0\0\0\0\0\0");
-        assert_eq!(encoder.bytes(), expected);
-    }
-
-    #[test]
-    fn nulls_of_many_attributes_keep_apart() {
-        let schema = Schema::new(0, vec![Kind::Int; 130]);
-        let mut encoder = Encoder::new();
-        encoder.start(&schema, 0, IdRef::Int(0)).unwrap();
-        for slot in (0..130).filter(|slot| slot % 3 == 0) {
-            encoder.set(&schema, slot, &Val::Int(slot as i64)).unwrap();
-        }
-        encoder.finish();
-        let record = Record::read(encoder.bytes(), &schema).unwrap();
-        for slot in 0..130 {
-            let expected = if slot % 3 == 0 {
-                Val::Int(slot as i64)
-            } else {
-                Val::Null
-            };
-            assert!(same(&record.get(slot), &expected), "{slot}");
-        }
-    }
-
-    #[test]
-    fn marks_change_nothing_else() {
-        let schema = every_kind();
-        let mut encoder = encoded(&schema, IdRef::Text("x"), &values());
-        mark(encoder.bytes_mut(), LATE | 0xf0);
-        let record = Record::read(encoder.bytes(), &schema).unwrap();
-        assert!(record.is_late() && !record.is_duplicate());
-        assert_eq!(record.id(), IdRef::Text("x"));
-        mark(encoder.bytes_mut(), 0);
-        assert_eq!(encoder.bytes(), encoded(&schema, IdRef::Text("x"), &values()).bytes());
-    }
-
-    #[test]
-    fn a_record_that_is_given_up_leaves_no_trace() {
-        let schema = every_kind();
-        let mut encoder = encoded(&schema, IdRef::Int(1), &values());
-        let before = encoder.bytes().to_vec();
-        encoder.start(&schema, 6, IdRef::Text("half")).unwrap();
-        assert_eq!(encoder.set(&schema, 2, &Val::Float(f64::NAN)), Err(Fault::NotFinite(2)));
-        assert_eq!(encoder.set(&schema, 0, &Val::Int(1)), Err(Fault::Value(0)));
-        assert_eq!(encoder.set(&schema, 4, &Val::Int(i64::MAX)), Err(Fault::Timestamp(4)));
-        assert_eq!(encoder.bytes(), before);
-        assert_eq!(encoder.start(&schema, i64::MAX, IdRef::Int(0)), Err(Fault::Time));
-        encoder.finish();
-        assert_eq!(encoder.bytes(), before);
-    }
-
-    /// Changes a little-endian word of a good record, and says what `check` finds then.
-    fn changed(at: usize, to: u64, id: IdRef<'_>) -> Result<usize, Fault> {
-        let schema = every_kind();
-        let mut encoder = encoded(&schema, id, &values());
-        encoder.bytes_mut()[at..at + 8].copy_from_slice(&to.to_le_bytes());
-        check(encoder.bytes(), &schema)
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused_by_name() {
-        let schema = every_kind();
-        let good = encoded(&schema, IdRef::Int(1), &values());
-        let length = good.bytes().len();
-        let head = word(good.bytes(), 0);
-        let words = schema.words_at();
-        let tail = schema.tail_at() as u64;
-        let int = IdRef::Int(1);
-        assert_eq!(check(good.bytes(), &schema), Ok(length));
-        for cut in 0..length {
-            assert_eq!(check(&good.bytes()[..cut], &schema), Err(Fault::Length), "{cut}");
-        }
-        assert_eq!(changed(0, head + 4, int), Err(Fault::Length));
-        assert_eq!(changed(0, head + 8, int), Err(Fault::Length));
-        assert_eq!(changed(0, head & !0xffff_ffff | 32, int), Err(Fault::Length));
-        assert_eq!(changed(0, head ^ 1 << 32, int), Err(Fault::Stream));
-        assert_eq!(changed(0, head | 8 << 48, int), Err(Fault::Flags));
-        assert_eq!(changed(0, head | 1 << 56, int), Err(Fault::Flags));
-        assert_eq!(changed(8, MAX_INSTANT as u64 + 1, int), Err(Fault::Time));
-        assert_eq!(changed(16, 1 << 32 | 8, IdRef::Text("x")), Err(Fault::Range(None)));
-        assert_eq!(changed(tail as usize, 0xff, IdRef::Text("x")), Err(Fault::Utf8(None)));
-        assert_eq!(changed(words, 2, int), Err(Fault::Value(0)));
-        assert_eq!(changed(words + 16, f64::NAN.to_bits(), int), Err(Fault::NotFinite(2)));
-        assert_eq!(changed(words + 24, u64::MAX, int), Err(Fault::Range(Some(3))));
-        assert_eq!(
-            changed(words + 24, (length as u64 - tail + 1) << 32 | tail, int),
-            Err(Fault::Range(Some(3)))
-        );
-        assert_eq!(changed(tail as usize, 0xff, int), Err(Fault::Utf8(Some(3))));
-        assert_eq!(changed(words + 32, i64::MIN as u64, int), Err(Fault::Timestamp(4)));
-        assert_eq!(
-            changed(words + 40, 1 << 32 | (tail + 1), int),
-            Err(Fault::Range(Some(5)))
-        );
-        assert_eq!(changed(words + 56, 7 << 32 | tail, int), Err(Fault::Range(Some(7))));
-        assert_eq!(
-            changed(length - 8, f64::INFINITY.to_bits(), int),
-            Err(Fault::NotFinite(7))
-        );
-    }
-
-    #[test]
-    fn no_bytes_break_the_reader() {
-        let schema = every_kind();
-        let good = encoded(&schema, IdRef::Text("name"), &values());
-        let mut seed = 7_u64;
-        for _ in 0..20_000 {
-            let mut words: Vec<u64> = bytemuck::cast_slice(good.bytes()).to_vec();
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-            let at = (seed >> 33) as usize % bytes.len();
-            bytes[at] ^= (seed >> 20) as u8;
-            if let Ok(record) = Record::read(bytes, &schema) {
-                let _ = record.id();
-                for slot in 0..9 {
-                    let _ = record.get(slot);
-                }
-            }
-        }
-    }
-}
+#[path = "record_tests.rs"]
+mod tests;

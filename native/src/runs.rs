@@ -1,24 +1,210 @@
 //! MATCH NEXT: each event that qualifies for the first step starts a run, and a run takes the first that fits (rule S9).
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::ops::{Bound, Range};
 
 use crate::bounds::FOREVER;
-use crate::event::Event;
+use crate::event::{Events, Handle};
 use crate::judge::{Judge, Sink};
 use crate::plan::{Plan, Role};
+use crate::sorted::{Number, side};
+use crate::value::Val;
 
-/// A run: what is bound so far, and the step it waits for.
-#[derive(Clone, Debug)]
+/// A run: the step it waits for. What is bound so far is beside it, by variable.
+#[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// By variable.
-    pub events: Vec<Option<Arc<Event>>>,
-    /// The step it waits for; plain, ALL or ANY.
-    pub step: usize,
+    /// The step it waits for; plain, ALL or ANY. `OVER` where there is no run.
+    step: u32,
     /// After this time it can't go on.
-    pub expires: i64,
-    /// Where nothing is bound yet, because the first step takes many events: the time of the event that began the run.
-    pub began: Option<i64>,
+    expires: i64,
+    /// Where nothing is bound yet, because the first step takes many events: the time of the event that began the run;
+    /// else `BOUND`.
+    began: i64,
+}
+
+/// Stands for the step of a run that is no more.
+const OVER: u32 = u32::MAX;
+/// Stands for the beginning of a run in which something is bound.
+const BOUND: i64 = i64::MIN;
+/// From this many runs on they are found by what they wait for; below, it is quicker to ask each.
+const INDEXED_FROM: usize = 64;
+/// Below this many no longer.
+const INDEXED_TO: usize = 16;
+
+/// The runs of a partition, each a place: so many events to each.
+#[derive(Debug, Default)]
+pub struct Runs {
+    runs: Vec<Run>,
+    events: Vec<Option<Handle>>,
+    free: Vec<u32>,
+    index: Option<Box<Index>>,
+}
+
+/// Many runs, by what they wait for.
+#[derive(Debug, Default)]
+struct Index {
+    by_expiry: BTreeSet<(i64, u32)>,
+    /// Those whose step has a JOIN by `<` or `>` with a number that is bound: the step, and the number.
+    by_number: BTreeSet<(u32, Number, u32)>,
+    /// The others, by step.
+    by_step: BTreeSet<(u32, u32)>,
+}
+
+impl Runs {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.runs.len() - self.free.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What a run has bound, by variable.
+    fn bound(&self, plan: &Plan, place: u32) -> &[Option<Handle>] {
+        let width = plan.variables.len();
+        &self.events[place as usize * width..][..width]
+    }
+
+    fn live(&self) -> impl Iterator<Item = (u32, &Run)> {
+        let places = self.runs.iter().enumerate();
+        places
+            .filter(|(_, run)| run.step != OVER)
+            .map(|(place, run)| (place as u32, run))
+    }
+
+    fn push(&mut self, plan: &Plan, events: &Events, run: Run, bound: &[Option<Handle>]) {
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.runs[place as usize] = run;
+                self.events[place as usize * bound.len()..][..bound.len()].copy_from_slice(bound);
+                place
+            }
+            None => {
+                if self.runs.len() == self.runs.capacity() {
+                    // Most partitions have one or two: no room for many more than there are.
+                    let more = self.runs.len() / 2 + 1;
+                    self.runs.reserve_exact(more);
+                    self.events.reserve_exact(more * bound.len());
+                }
+                self.runs.push(run);
+                self.events.extend_from_slice(bound);
+                self.runs.len() as u32 - 1
+            }
+        };
+        if self.index.is_some() {
+            self.enter(plan, events, place, true);
+        } else if self.len() >= INDEXED_FROM {
+            self.index = Some(Box::default());
+            let all: Vec<u32> = self.live().map(|(place, _)| place).collect();
+            all.into_iter().for_each(|place| self.enter(plan, events, place, true));
+        }
+    }
+
+    /// Enters a run into the index, or takes it out.
+    fn enter(&mut self, plan: &Plan, events: &Events, place: u32, enters: bool) {
+        let run = self.runs[place as usize];
+        let value = plan.steps[run.step as usize].ranged.as_ref().map(|ranged| {
+            let bound = self.bound(plan, place)[ranged.other.variable];
+            bound.map_or(Val::Null, |event| ranged.other.seen(events.row(event)))
+        });
+        let number = value.as_ref().and_then(Val::number).map(Number::new);
+        let Some(index) = &mut self.index else { return };
+        let expiry = (run.expires, place);
+        match (number, value) {
+            (Some(number), _) if enters => index.by_number.insert((run.step, number, place)),
+            (Some(number), _) => index.by_number.remove(&(run.step, number, place)),
+            // Nothing compares with null: it waits for its end.
+            (None, Some(Val::Null)) => false,
+            (None, _) if enters => index.by_step.insert((run.step, place)),
+            (None, _) => index.by_step.remove(&(run.step, place)),
+        };
+        match enters {
+            true => index.by_expiry.insert(expiry),
+            false => index.by_expiry.remove(&expiry),
+        };
+    }
+
+    /// Takes a run out, and lets go of its events.
+    fn remove(&mut self, plan: &Plan, events: &mut Events, place: u32) {
+        if self.index.is_some() {
+            self.enter(plan, events, place, false);
+        }
+        let bound = self.bound(plan, place);
+        bound.iter().flatten().for_each(|event| events.release(*event));
+        self.runs[place as usize].step = OVER;
+        self.free.push(place);
+        if self.len() < INDEXED_TO {
+            self.index = None;
+        }
+        if self.is_empty() {
+            *self = Runs::default();
+        }
+    }
+
+    /// Lets go of the runs that can't go on at this time.
+    pub fn expire(&mut self, plan: &Plan, events: &mut Events, time: i64) {
+        if let Some(index) = &self.index {
+            let over = index.by_expiry.iter().take_while(|(expires, _)| *expires < time);
+            let over: Vec<u32> = over.map(|(_, place)| *place).collect();
+            over.into_iter().for_each(|place| self.remove(plan, events, place));
+        } else {
+            self.remove_if(plan, events, |run, _| run.expires < time);
+        }
+    }
+
+    /// Lets go of runs for which this is so.
+    pub fn remove_if(&mut self, plan: &Plan, events: &mut Events, is_over: impl Fn(&Run, &[Option<Handle>]) -> bool) {
+        for place in (0..self.runs.len() as u32).rev() {
+            // Once all are gone, so are their places.
+            if let Some(run) = self.runs.get(place as usize)
+                && run.step != OVER
+                && is_over(run, self.bound(plan, place))
+            {
+                self.remove(plan, events, place);
+            }
+        }
+    }
+
+    /// The runs that an event can concern.
+    fn concerned(&self, plan: &Plan, events: &Events, (event, mask): (Handle, u64), found: &mut Vec<u32>) {
+        let Some(index) = &self.index else {
+            found.extend(self.live().map(|(place, _)| place));
+            return;
+        };
+        for (number, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.mask & mask != 0) {
+            let number = number as u32;
+            let waiting = index.by_step.range((number, 0)..=(number, u32::MAX));
+            found.extend(waiting.map(|(_, place)| *place));
+            let Some(ranged) = &step.ranged else {
+                continue;
+            };
+            let Some(x) = ranged.own.seen(events.row(event)).number() else {
+                continue;
+            };
+            let (low, high) = match side(ranged.sign, Number::new(x)) {
+                (Bound::Included(low), _) => (low, Number::new(f64::INFINITY)),
+                (_, Bound::Included(high)) => (Number::new(f64::NEG_INFINITY), high),
+                _ => continue,
+            };
+            let waiting = index.by_number.range((number, low, 0)..=(number, high, u32::MAX));
+            found.extend(waiting.map(|(_, _, place)| *place));
+        }
+    }
+
+    /// Brings about what `next` found. What goes on is held before what it was is let go of.
+    pub fn change(&mut self, plan: &Plan, events: &mut Events, changes: &mut Changes) {
+        changes.events.iter().flatten().for_each(|event| events.hold(*event));
+        for place in changes.gone.drain(..) {
+            self.remove(plan, events, place);
+        }
+        for (run, bound) in changes.new.iter().zip(changes.events.chunks(plan.variables.len())) {
+            self.push(plan, events, *run, bound);
+        }
+        changes.new.clear();
+        changes.events.clear();
+    }
 }
 
 /// What an event did to a run.
@@ -35,65 +221,89 @@ fn next_step(plan: &Plan, from: usize) -> Option<usize> {
 }
 
 /// What an event changed: the places of runs that are over or went on, and the runs that are new.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Changes {
-    /// In order.
-    pub gone: Vec<usize>,
-    /// Runs that went on or began.
-    pub new: Vec<Run>,
+    /// The runs that an event concerned.
+    concerned: Vec<u32>,
+    gone: Vec<u32>,
+    new: Vec<Run>,
+    /// What those have bound, by variable.
+    events: Vec<Option<Handle>>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.new.is_empty()
+    }
+
+    fn begin(&mut self, plan: &Plan, run: Run) {
+        self.new.push(run);
+        self.events.resize(self.new.len() * plan.variables.len(), None);
+    }
+
+    /// Remembers what a judge has bound as a run that waits for a step.
+    fn remember(&mut self, plan: &Plan, events: &Events, judge: &Judge<'_>, step: usize) {
+        let bound = judge.singles();
+        self.new.push(Run {
+            step: step as u32,
+            expires: expiry(plan, events, bound, step),
+            began: BOUND,
+        });
+        self.events.extend_from_slice(bound);
+    }
 }
 
 /// Gives an event, which qualifies for the variables of `mask` in this partition, to the runs; then starts new ones.
 /// `judge` knows the partition's earlier events and has bound nothing.
-pub fn next<'p>(
-    plan: &'p Plan,
-    mut judge: Judge<'p>,
-    runs: &'p [Run],
-    event: &'p Arc<Event>,
-    mask: u64,
+pub fn next(
+    plan: &Plan,
+    events: &Events,
+    judge: &mut Judge<'_>,
+    runs: &Runs,
+    (event, mask): (Handle, u64),
+    changes: &mut Changes,
     sink: &mut Sink,
-) -> Changes {
-    let mut changes = Changes::default();
+) {
+    let time = events.time(event);
     let mut taken = false;
-    for (place, run) in runs.iter().enumerate() {
-        if run.expires < event.time {
+    let mut concerned = std::mem::take(&mut changes.concerned);
+    runs.concerned(plan, events, (event, mask), &mut concerned);
+    for place in concerned.drain(..) {
+        let run = &runs.runs[place as usize];
+        if run.expires < time {
             changes.gone.push(place);
             continue;
         }
-        if !plan.steps[run.step].variables.iter().any(|&v| mask >> v & 1 == 1) {
+        if plan.steps[run.step as usize].mask & mask == 0 {
             continue;
         }
-        judge.clear();
-        for (variable, bound) in run.events.iter().enumerate() {
-            if let Some(bound) = bound {
-                judge.bind(variable, bound);
-            }
-        }
-        let (outcome, step) = extend(plan, &mut judge, run, event, mask);
+        let bound = runs.bound(plan, place);
+        judge.bind_all(bound);
+        let (outcome, step) = extend(plan, judge, (run, bound), (event, time), mask);
         if outcome == Outcome::Waits {
             continue;
         }
         changes.gone.push(place);
         // Two runs that nothing is bound in go on as the same one.
-        if run.began.is_some() && std::mem::replace(&mut taken, true) {
+        if run.began != BOUND && std::mem::replace(&mut taken, true) {
             continue;
         }
         if outcome == Outcome::Moved {
-            changes.new.push(remember(plan, &judge, step));
+            changes.remember(plan, events, judge, step);
         } else {
             judge.complete(sink);
         }
     }
+    changes.concerned = concerned;
     let first = &plan.steps[0];
     if first.role == Role::Many && first.least > 0 {
-        if mask >> first.variables[0] & 1 == 1 {
-            begin(plan, runs, event, &mut changes);
-            changes.gone.sort_unstable();
+        if first.mask & mask != 0 {
+            begin(plan, runs, time, changes);
         }
     } else {
-        start(plan, &mut judge, event, mask, &mut changes.new, sink);
+        start(plan, events, judge, (event, mask), changes, sink);
     }
-    changes
 }
 
 /// The steps between a step and the one before it that takes an event by itself.
@@ -103,40 +313,47 @@ fn gap(plan: &Plan, step: usize) -> Range<usize> {
 }
 
 /// Lets a run take an event: whether it waits on, went on (to which step), or is complete.
-fn extend<'p>(plan: &'p Plan, judge: &mut Judge<'p>, run: &Run, event: &'p Arc<Event>, mask: u64) -> (Outcome, usize) {
-    let step = &plan.steps[run.step];
-    let waits = (Outcome::Waits, run.step);
-    if run.began.is_some_and(|began| event.time <= began) {
+fn extend(
+    plan: &Plan,
+    judge: &mut Judge<'_>,
+    (run, bound): (&Run, &[Option<Handle>]),
+    (event, time): (Handle, i64),
+    mask: u64,
+) -> (Outcome, usize) {
+    let number = run.step as usize;
+    let step = &plan.steps[number];
+    let waits = (Outcome::Waits, number);
+    if run.began != BOUND && time <= run.began {
         return waits;
     }
-    let waited = || gap(plan, run.step).filter(|&s| plan.steps[s].role == Role::Many);
+    let waited = || gap(plan, number).filter(|&s| plan.steps[s].role == Role::Many);
     let mut wanting = step
         .variables
         .iter()
         .copied()
-        .filter(|&v| run.events[v].is_none() && mask >> v & 1 == 1);
+        .filter(|&v| bound[v].is_none() && mask >> v & 1 == 1);
     let taken = wanting.find(|&v| judge.accepts(v, event) && waited().all(|s| judge.has_enough(s, v, event)));
     let Some(variable) = taken else {
         return waits;
     };
     judge.bind(variable, event);
-    let is_left = |&v: &usize| v != variable && run.events[v].is_none();
+    let is_left = |&v: &usize| v != variable && bound[v].is_none();
     if step.role == Role::One && step.variables.iter().any(is_left) {
-        return (Outcome::Moved, run.step);
+        return (Outcome::Moved, number);
     }
-    judge.take_between(gap(plan, run.step));
-    match next_step(plan, run.step + 1) {
+    judge.take_between(gap(plan, number));
+    match next_step(plan, number + 1) {
         Some(next) => (Outcome::Moved, next),
-        None => (Outcome::Complete, run.step),
+        None => (Outcome::Complete, number),
     }
 }
 
-fn start<'p>(
-    plan: &'p Plan,
-    judge: &mut Judge<'p>,
-    event: &'p Arc<Event>,
-    mask: u64,
-    kept: &mut Vec<Run>,
+fn start(
+    plan: &Plan,
+    events: &Events,
+    judge: &mut Judge<'_>,
+    (event, mask): (Handle, u64),
+    changes: &mut Changes,
     sink: &mut Sink,
 ) {
     let Some(first) = next_step(plan, 0) else {
@@ -150,12 +367,12 @@ fn start<'p>(
         }
         judge.bind(variable, event);
         if step.role == Role::One && step.variables.len() > 1 {
-            kept.push(remember(plan, judge, first));
+            changes.remember(plan, events, judge, first);
             continue;
         }
         judge.take_between(gap(plan, first));
         match next_step(plan, first + 1) {
-            Some(next) => kept.push(remember(plan, judge, next)),
+            Some(next) => changes.remember(plan, events, judge, next),
             None => judge.complete(sink),
         }
         if step.role == Role::Any {
@@ -166,7 +383,7 @@ fn start<'p>(
 
 /// The run that an event of a first step of many begins. Runs that began before can't differ from each other any more,
 /// so of those one is enough.
-fn begin(plan: &Plan, runs: &[Run], event: &Event, changes: &mut Changes) {
+fn begin(plan: &Plan, runs: &Runs, time: i64, changes: &mut Changes) {
     let first = &plan.steps[0].variables[0];
     let Some(step) = next_step(plan, 1) else { return };
     let limits = plan.steps[step]
@@ -174,62 +391,51 @@ fn begin(plan: &Plan, runs: &[Run], event: &Event, changes: &mut Changes) {
         .iter()
         .map(|&v| match plan.furthest[*first][v] {
             FOREVER => i64::MAX,
-            most => event.time.saturating_add(most),
+            most => time.saturating_add(most),
         });
     let expires = limits.max().unwrap_or(i64::MAX);
     let mut earlier = false;
-    for (place, run) in runs.iter().enumerate() {
-        match run.began {
-            Some(began) if began == event.time => return,
-            Some(began) if !changes.gone.contains(&place) => {
-                changes.gone.push(place);
-                if !earlier {
-                    let run = Run {
-                        began: Some(began),
-                        expires,
-                        ..run.clone()
-                    };
-                    changes.new.push(run);
-                }
-                earlier = true;
+    for (place, run) in runs.live() {
+        if run.began == BOUND {
+            continue;
+        }
+        if run.began == time {
+            return;
+        }
+        if !changes.gone.contains(&place) {
+            changes.gone.push(place);
+            if !earlier {
+                changes.begin(plan, Run { expires, ..*run });
             }
-            _ => {}
+            earlier = true;
         }
     }
-    changes.new.push(Run {
-        events: vec![None; plan.variables.len()],
-        step,
-        expires,
-        began: Some(event.time),
-    });
-}
-
-fn remember(plan: &Plan, judge: &Judge<'_>, step: usize) -> Run {
-    let events: Vec<_> = (0..plan.variables.len()).map(|v| judge.kept(v)).collect();
-    let expires = expiry(plan, &events, step);
-    Run {
-        events,
-        step,
-        expires,
-        began: None,
-    }
+    let step = step as u32;
+    changes.begin(
+        plan,
+        Run {
+            step,
+            expires,
+            began: time,
+        },
+    );
 }
 
 /// The last time at which the step can still take an event.
-fn expiry(plan: &Plan, events: &[Option<Arc<Event>>], step: usize) -> i64 {
+fn expiry(plan: &Plan, events: &Events, bound: &[Option<Handle>], step: usize) -> i64 {
     let limit = |v: usize| {
-        let bound = events
+        let times = bound
             .iter()
             .enumerate()
-            .filter_map(|(other, event)| event.as_ref().map(|e| (other, e.time)));
-        let limits = bound.map(|(other, time)| match plan.furthest[other][v] {
+            .filter_map(|(other, event)| event.map(|event| (other, events.time(event))));
+        let limits = times.map(|(other, time)| match plan.furthest[other][v] {
             FOREVER => i64::MAX,
             most => time.saturating_add(most),
         });
         limits.min().unwrap_or(i64::MAX)
     };
     let step = &plan.steps[step];
-    let open = step.variables.iter().copied().filter(|&v| events[v].is_none());
+    let open = step.variables.iter().copied().filter(|&v| bound[v].is_none());
     if step.role == Role::Any {
         open.map(limit).max().unwrap_or(i64::MAX)
     } else {

@@ -7,7 +7,9 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A value that is kept.
+use arcstr::ArcStr;
+
+/// A value that is kept: two words, so that an event is small. Text and arrays are shared.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// No value.
@@ -19,11 +21,11 @@ pub enum Value {
     /// A finite float.
     Float(f64),
     /// Text.
-    Str(Arc<str>),
+    Str(ArcStr),
     /// Bytes, and array<uint8>.
-    Bytes(Arc<[u8]>),
+    Bytes(Arc<Box<[u8]>>),
     /// array<float>.
-    Floats(Arc<[f64]>),
+    Floats(Arc<Box<[f64]>>),
 }
 
 /// A value that is looked at: text and arrays are borrowed where they can be.
@@ -65,6 +67,24 @@ impl Value {
         matches!(self, Value::Null)
     }
 
+    /// Hashes it as a part of a partition's key; a text by where it is, if equal ones are there once.
+    #[inline]
+    pub fn hash_part(&self, once: bool, state: &mut impl Hasher) {
+        match self {
+            Value::Str(text) if once => state.write_usize(text.as_ptr() as usize),
+            other => other.view().hash_key(state),
+        }
+    }
+
+    /// Whether two are the same as parts of a partition's key.
+    #[inline]
+    pub fn is_part(&self, once: bool, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Str(one), Value::Str(other)) if once => ArcStr::ptr_eq(one, other),
+            (one, other) => one.view().order_key(&other.view()).is_eq(),
+        }
+    }
+
     /// An integer as a float; anything else as it is.
     pub fn into_float(self) -> Value {
         match self {
@@ -83,8 +103,8 @@ impl Val<'_> {
             Val::Int(x) => Value::Int(x),
             Val::Float(x) => Value::Float(x),
             Val::Str(x) => Value::Str(x.into()),
-            Val::Bytes(x) => Value::Bytes(x.into()),
-            Val::Floats(x) => Value::Floats(x.into()),
+            Val::Bytes(x) => Value::Bytes(Arc::new(x.into())),
+            Val::Floats(x) => Value::Floats(Arc::new(x.into())),
         }
     }
 
@@ -132,36 +152,65 @@ pub fn compare(one: &Val<'_>, other: &Val<'_>) -> Option<Ordering> {
 #[derive(Clone, Debug)]
 pub struct Key(pub Value);
 
-impl Key {
+impl Val<'_> {
     fn rank(&self) -> u8 {
-        match self.0 {
-            Value::Null => 0,
-            Value::Bool(_) => 1,
-            Value::Int(_) => 2,
-            Value::Float(_) => 3,
-            Value::Str(_) => 4,
-            Value::Bytes(_) => 5,
-            Value::Floats(_) => 6,
+        match self {
+            Val::Null => 0,
+            Val::Bool(_) => 1,
+            Val::Int(_) => 2,
+            Val::Float(_) => 3,
+            Val::Str(_) => 4,
+            Val::Bytes(_) => 5,
+            Val::Floats(_) => 6,
+        }
+    }
+
+    /// Hashes it as a key.
+    #[inline]
+    pub fn hash_key(&self, state: &mut impl Hasher) {
+        state.write_u8(self.rank());
+        match self {
+            Val::Null => {}
+            Val::Bool(x) => state.write_u8(u8::from(*x)),
+            Val::Int(x) => state.write_i64(*x),
+            Val::Float(x) => state.write_u64((x + 0.0).to_bits()),
+            Val::Str(x) => x.hash(state),
+            Val::Bytes(x) => x.hash(state),
+            Val::Floats(x) => x.iter().for_each(|x| state.write_u64((x + 0.0).to_bits())),
+        }
+    }
+
+    /// Compares two as keys: the order of group values, null first (rule O2).
+    #[inline]
+    pub fn order_key(&self, other: &Val<'_>) -> Ordering {
+        let float = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
+        match (self, other) {
+            (Val::Str(a), Val::Str(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Val::Int(a), Val::Int(b)) => a.cmp(b),
+            (Val::Float(a), Val::Float(b)) => float(*a, *b),
+            (Val::Floats(a), Val::Floats(b)) => {
+                let unequal = a.iter().zip(b.iter()).map(|(x, y)| float(*x, *y)).find(|o| o.is_ne());
+                unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
+            }
+            (Val::Bool(a), Val::Bool(b)) => a.cmp(b),
+            (Val::Bytes(a), Val::Bytes(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+
+    /// An integer as a float; anything else as it is.
+    #[inline]
+    pub fn into_float(self) -> Self {
+        match self {
+            Val::Int(x) => Val::Float(x as f64),
+            other => other,
         }
     }
 }
 
 impl Ord for Key {
-    /// The order of group values: null first (rule O2).
     fn cmp(&self, other: &Self) -> Ordering {
-        let float = |a: f64, b: f64| (a + 0.0).total_cmp(&(b + 0.0));
-        match (&self.0, &other.0) {
-            (Value::Float(a), Value::Float(b)) => float(*a, *b),
-            (Value::Floats(a), Value::Floats(b)) => {
-                let unequal = a.iter().zip(b.iter()).map(|(x, y)| float(*x, *y)).find(|o| o.is_ne());
-                unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
-            }
-            (Value::Int(a), Value::Int(b)) => a.cmp(b),
-            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-            (Value::Str(a), Value::Str(b)) => a.as_bytes().cmp(b.as_bytes()),
-            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
-            _ => self.rank().cmp(&other.rank()),
-        }
+        self.0.view().order_key(&other.0.view())
     }
 }
 
@@ -181,15 +230,6 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.rank().hash(state);
-        match &self.0 {
-            Value::Null => {}
-            Value::Bool(x) => x.hash(state),
-            Value::Int(x) => x.hash(state),
-            Value::Float(x) => (x + 0.0).to_bits().hash(state),
-            Value::Str(x) => x.hash(state),
-            Value::Bytes(x) => x.hash(state),
-            Value::Floats(x) => x.iter().for_each(|x| (x + 0.0).to_bits().hash(state)),
-        }
+        self.0.view().hash_key(state);
     }
 }

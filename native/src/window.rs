@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::aggregate::{Running, aggregate};
-use crate::event::Event;
+use crate::event::{Events, Handle};
 use crate::expr::Bindings;
 use crate::found::{Bound, Match, Row};
 use crate::plan::{Kind, Plan};
@@ -21,21 +21,21 @@ const FOLLOWED_TO: usize = 8;
 /// The events of a group, and its aggregates where they are followed.
 #[derive(Debug, Default)]
 struct Group {
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Handle>,
     running: Option<Vec<Running>>,
 }
 
 impl Group {
-    fn push(&mut self, plan: &Plan, event: Arc<Event>) {
+    fn push(&mut self, plan: &Plan, events: &Events, event: Handle) {
         if let Some(running) = &mut self.running {
             for (running, aggregate) in running.iter_mut().zip(&plan.aggregates) {
-                running.add(aggregate, &event);
+                running.add(aggregate, events.row(event));
             }
         }
         self.events.push_back(event);
     }
 
-    fn pop(&mut self, plan: &Plan) -> bool {
+    fn pop(&mut self, plan: &Plan, events: &mut Events) -> bool {
         let Some(event) = self.events.pop_front() else {
             return false;
         };
@@ -43,27 +43,30 @@ impl Group {
             self.running = None;
         } else if let Some(running) = &mut self.running {
             for (running, aggregate) in running.iter_mut().zip(&plan.aggregates) {
-                running.remove(aggregate, &event);
+                running.remove(aggregate, events.row(event));
             }
         }
+        events.release(event);
         true
     }
 
     /// The aggregates of a window that moves.
-    fn moving(&mut self, plan: &Plan) -> Vec<Value> {
+    fn moving(&mut self, plan: &Plan, events: &Events) -> Vec<Value> {
         if self.events.len() < FOLLOWED_FROM && self.running.is_none() {
-            return aggregates(plan, self.events.iter());
+            return aggregates(plan, events, &self.events);
         }
         let running = self.running.get_or_insert_with(|| {
             let mut fresh: Vec<Running> = plan.aggregates.iter().map(|_| Running::new()).collect();
             for (running, aggregate) in fresh.iter_mut().zip(&plan.aggregates) {
-                self.events.iter().for_each(|event| running.add(aggregate, event));
+                self.events
+                    .iter()
+                    .for_each(|event| running.add(aggregate, events.row(*event)));
             }
             fresh
         });
         let pairs = running.iter().zip(&plan.aggregates);
         pairs
-            .map(|(running, aggregate)| running.value(aggregate, &self.events))
+            .map(|(running, aggregate)| running.value(aggregate, events, &self.events))
             .collect()
     }
 }
@@ -76,7 +79,7 @@ pub struct Windows {
     size: i64,
     groups: HashMap<GroupKey, Group>,
     /// Sliding: the events of the newest time, which see each other. All windows but length: see `expire`.
-    newest: Vec<(GroupKey, Arc<Event>)>,
+    newest: Vec<(GroupKey, Handle)>,
     /// Sliding: the groups of events by age.
     ages: VecDeque<(i64, GroupKey)>,
     /// Batch and session: when a group may be due.
@@ -115,44 +118,46 @@ impl Windows {
     }
 
     /// All events up to, and without, this time are known.
-    pub fn pass(&mut self, time: i64, out: &mut Vec<Match>) {
+    pub fn pass(&mut self, events: &mut Events, time: i64, out: &mut Vec<Match>) {
         match self.kind {
             Kind::Sliding => {
-                if self.newest.first().is_some_and(|(_, event)| event.time < time) {
-                    self.slide(out);
+                if self.newest.first().is_some_and(|(_, event)| events.time(*event) < time) {
+                    self.slide(events, out);
                 }
-                self.expire(time);
+                self.expire(events, time);
             }
-            Kind::Batch | Kind::Session => self.close(time, out),
+            Kind::Batch | Kind::Session => self.close(events, time, out),
             Kind::Length => {}
         }
     }
 
     /// The next event in E2's order.
-    pub fn event(&mut self, event: Event, out: &mut Vec<Match>) {
-        let event = Arc::new(event);
-        let key: GroupKey = self.plan.group_by.iter().map(|a| Key(a.kept(&event))).collect();
+    pub fn event(&mut self, events: &mut Events, event: Handle, out: &mut Vec<Match>) {
+        let group_by = self.plan.group_by.iter();
+        let key: GroupKey = group_by.map(|a| Key(a.kept(events.row(event)))).collect();
+        let time = events.time(event);
         let group = self.groups.entry(Arc::clone(&key)).or_default();
-        group.push(&self.plan, Arc::clone(&event));
+        events.hold(event);
+        group.push(&self.plan, events, event);
         self.held += 1;
         match self.kind {
             Kind::Sliding => {
-                self.ages.push_back((event.time, Arc::clone(&key)));
+                self.ages.push_back((time, Arc::clone(&key)));
                 self.newest.push((key, event));
             }
             Kind::Length => {
                 if group.events.len() as i64 > self.size {
-                    group.pop(&self.plan);
+                    group.pop(&self.plan, events);
                     self.held -= 1;
                 }
-                let aggregates = group.moving(&self.plan);
-                out.extend(row_of_event(&self.plan, &event, &aggregates));
+                let aggregates = group.moving(&self.plan, events);
+                out.extend(row_of_event(&self.plan, events, event, &aggregates));
             }
             Kind::Batch => {
-                let end = self.batch_of(event.time).1;
+                let end = self.batch_of(time).1;
                 self.due.push(Reverse((end, key)));
             }
-            Kind::Session => self.due.push(Reverse((event.time.saturating_add(self.size), key))),
+            Kind::Session => self.due.push(Reverse((time.saturating_add(self.size), key))),
         }
     }
 
@@ -161,35 +166,35 @@ impl Windows {
         (start, start.saturating_add(self.size))
     }
 
-    fn slide(&mut self, out: &mut Vec<Match>) {
+    fn slide(&mut self, events: &mut Events, out: &mut Vec<Match>) {
         let newest = std::mem::take(&mut self.newest);
         if let Some((_, event)) = newest.first() {
-            self.expire(event.time);
+            self.expire(events, events.time(*event));
         }
         let mut known: HashMap<&GroupKey, Vec<Value>> = HashMap::new();
         for (key, event) in &newest {
             let values = known.entry(key).or_insert_with(|| match self.groups.get_mut(key) {
-                Some(group) => group.moving(&self.plan),
+                Some(group) => group.moving(&self.plan, events),
                 None => Vec::new(),
             });
-            out.extend(row_of_event(&self.plan, event, values));
+            out.extend(row_of_event(&self.plan, events, *event, values));
         }
     }
 
     /// Lets go of events that are outside of (time - size, time].
-    fn expire(&mut self, time: i64) {
+    fn expire(&mut self, events: &mut Events, time: i64) {
         let limit = time.saturating_sub(self.size);
         while self.ages.front().is_some_and(|(age, _)| *age <= limit) {
             let Some((_, key)) = self.ages.pop_front() else {
                 return;
             };
-            self.pop(&key);
+            self.pop(events, &key);
         }
     }
 
-    fn pop(&mut self, key: &GroupKey) {
+    fn pop(&mut self, events: &mut Events, key: &GroupKey) {
         if let Some(group) = self.groups.get_mut(key) {
-            self.held -= usize::from(group.pop(&self.plan));
+            self.held -= usize::from(group.pop(&self.plan, events));
             if group.events.is_empty() {
                 self.groups.remove(key);
             }
@@ -197,7 +202,7 @@ impl Windows {
     }
 
     /// Ends the batches and sessions that no event of this time or later can join.
-    fn close(&mut self, time: i64, out: &mut Vec<Match>) {
+    fn close(&mut self, events: &mut Events, time: i64, out: &mut Vec<Match>) {
         while let Some(Reverse((due, _))) = self.due.peek() {
             if *due > time {
                 return;
@@ -205,7 +210,11 @@ impl Windows {
             let Some(Reverse((due, key))) = self.due.pop() else {
                 return;
             };
-            let Some(Some(last)) = self.groups.get(&key).map(|group| group.events.back().map(|e| e.time)) else {
+            let Some(Some(last)) = self
+                .groups
+                .get(&key)
+                .map(|group| group.events.back().map(|e| events.time(*e)))
+            else {
                 continue;
             };
             // Of several entries of a group the last one counts.
@@ -218,23 +227,24 @@ impl Windows {
             }
             if let Some(group) = self.groups.remove(&key) {
                 self.held -= group.events.len();
-                out.extend(self.row(&key, &group.events, end));
+                out.extend(self.row(&key, events, &group.events, end));
+                group.events.iter().for_each(|event| events.release(*event));
             }
         }
     }
 
-    fn row(&self, key: &GroupKey, group: &VecDeque<Arc<Event>>, end: i64) -> Option<Match> {
-        let first = group.front()?;
-        let aggregates = aggregates(&self.plan, group.iter());
-        let events = [Some(first.as_ref())];
-        let scope = Bindings {
-            events: &events,
+    fn row(&self, key: &GroupKey, events: &Events, group: &VecDeque<Handle>, end: i64) -> Option<Match> {
+        let first = *group.front()?;
+        let aggregates = aggregates(&self.plan, events, group);
+        let select = self.plan.select(&Bindings {
+            events,
+            bound: &[Some(first)],
+            tried: None,
             aggregates: &aggregates,
-        };
-        let select = self.plan.select(&scope)?;
+        })?;
         let start = match self.kind {
-            Kind::Batch => self.batch_of(first.time).0,
-            _ => first.time,
+            Kind::Batch => self.batch_of(events.time(first)).0,
+            _ => events.time(first),
         };
         Some(Match {
             time: end,
@@ -245,49 +255,57 @@ impl Windows {
                 start,
                 end,
             }),
+            key: None,
         })
     }
 
-    /// Sheds an event of the oldest kind there is; false if there is none.
-    pub fn shed(&mut self) -> bool {
-        let oldest = self
-            .groups
-            .iter()
-            .filter_map(|(key, group)| group.events.front().map(|e| (e.time, key)));
-        let Some(key) = oldest.min_by_key(|(time, _)| *time).map(|(_, key)| Arc::clone(key)) else {
-            return false;
-        };
-        self.pop(&key);
+    /// Sheds the oldest event, and says when it was; None if there is none.
+    pub fn shed(&mut self, events: &mut Events) -> Option<i64> {
+        let oldest = self.groups.iter();
+        let oldest = oldest.filter_map(|(key, group)| group.events.front().map(|e| (events.time(*e), key)));
+        let (time, key) = oldest.min_by_key(|(time, _)| *time)?;
+        let key = Arc::clone(key);
+        self.newest
+            .retain(|(_, event)| Some(event) != self.groups[&key].events.front());
+        self.pop(events, &key);
         if let Some(place) = self.ages.iter().position(|(_, other)| *other == key) {
             self.ages.remove(place);
         }
-        true
+        Some(time)
     }
 
-    /// All events held, in E2's order.
-    pub fn events(&self) -> Vec<Arc<Event>> {
-        let mut events: Vec<Arc<Event>> = self.groups.values().flat_map(|group| &group.events).cloned().collect();
-        events.sort_by(|a, b| a.order(b));
-        events
+    /// All events held; there is one variable.
+    pub fn events(&self) -> Vec<(Handle, u64)> {
+        let groups = self.groups.values();
+        groups
+            .flat_map(|group| &group.events)
+            .map(|event| (*event, 1))
+            .collect()
+    }
+
+    /// The earliest time at which something is due without an event.
+    pub fn due(&self) -> Option<i64> {
+        self.due.peek().map(|Reverse((due, _))| *due)
     }
 }
 
-fn aggregates<'a>(plan: &Plan, events: impl Iterator<Item = &'a Arc<Event>> + Clone) -> Vec<Value> {
-    let over = |a| aggregate(a, events.clone().map(|event| event.as_ref()));
+fn aggregates(plan: &Plan, events: &Events, window: &VecDeque<Handle>) -> Vec<Value> {
+    let over = |a| aggregate(a, window.iter().map(|event| events.row(*event)));
     plan.aggregates.iter().map(over).collect()
 }
 
-fn row_of_event(plan: &Plan, event: &Arc<Event>, aggregates: &[Value]) -> Option<Match> {
-    let events = [Some(event.as_ref())];
-    let scope = Bindings {
-        events: &events,
+fn row_of_event(plan: &Plan, events: &Events, event: Handle, aggregates: &[Value]) -> Option<Match> {
+    let select = plan.select(&Bindings {
+        events,
+        bound: &[Some(event)],
+        tried: None,
         aggregates,
-    };
-    let select = plan.select(&scope)?;
+    })?;
     Some(Match {
-        time: event.time,
-        events: vec![Bound::One(Arc::clone(event))],
+        time: events.time(event),
+        events: vec![Bound::One(events.name(event).clone())],
         select,
         row: None,
+        key: None,
     })
 }

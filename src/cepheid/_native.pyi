@@ -1,7 +1,8 @@
 """The native core (native/src/python.rs)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypedDict, type_check_only
+from os import PathLike
+from typing import Literal, Protocol, TypeAlias, TypedDict, type_check_only
 
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Bound as Bound
@@ -58,13 +59,25 @@ class Counters(TypedDict):
     refused: int  # left out because of the budget
     shed: int  # let go of because of the budget
     matches: int
-    held: int  # events
+    held: int  # events, once for each variable that they are held for
+    kept: int  # events in memory
     partitions: int
     runs: int  # of MATCH NEXT
     pending: int  # matches that wait for their deadline
 
 #: id, time, events by variable, selected values, start and end of the window, group values
 Row: TypeAlias = tuple[str, int, dict[str, Bound], dict[str, Value], tuple[int, int] | None, dict[str, Value] | None]
+
+class ArrowBatch(Protocol):
+    """Whatever speaks Arrow: a pyarrow.RecordBatch, a polars frame of one chunk."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class MatchBatch:
+    """Matches as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 class Matcher:
     """A matcher of one query (native/src/matcher.rs)."""
@@ -86,14 +99,106 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
-    def save(self) -> bytes:
-        """The state."""
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
 
-    def restore(self, state: bytes) -> None:
+    def advance_batches(self, watermark: int | None) -> list[MatchBatch]:
+        """As `advance`, the matches as batches of columns."""
+
+    def save(self, known: set[str]) -> tuple[bytes, tuple[str, ...], dict[str, bytes]]:
+        """The state: its head, the names of all its chunks, and the bytes of those not known."""
+
+    def restore(self, head: bytes, chunks: dict[str, bytes]) -> None:
         """Takes over a state that `save` gave."""
 
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
+
+class Standing:
+    """Many queries over the same events (native/src/standing.rs)."""
+
+    def __new__(
+        cls,
+        queries: Sequence[tuple[str, Sequence[str], Sequence[str]]],
+        budget: int | None = None,
+        overflow: str = "fail",
+    ) -> Standing:
+        """For plans of src/cepheid/plan/compile.py, each with the names of its outputs and group values."""
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events; those of streams that no query reads are passed over."""
+
+    def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
+        """Takes the rows of a batch of columns."""
+
+    def advance(self, watermark: int | None) -> list[tuple[int, list[Row]]]:
+        """The matches that this watermark completes: by query its number, and its matches in order."""
+
+    def advance_batches(self, watermark: int | None) -> list[tuple[int, list[MatchBatch]]]:
+        """As `advance`, the matches as batches of columns."""
+
+    def failed(self) -> list[tuple[int, str]]:
+        """The queries that failed because their budget was used up, and what to say of it."""
+
+    def kept(self) -> int:
+        """How many events are in memory, over all queries."""
+
+def run_intake(
+    config: str, signal_fd: int | None = None, ready: Callable[[list[str], bool | None], object] | None = None
+) -> None:
+    """Runs an intake (native/src/intake) until a signal comes by `signal_fd`, whose numbers it reads there.
+
+    `ready` gets its addresses, and whether it has the real-time priority that was asked for.
+    """
+
+def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
+    """Says that a consumer of a log needs nothing before an offset; ValueError if it can't have that name."""
+
+def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
+    """How far a consumer of a log has come; None: it never said so."""
+
+#: offset, flags, number of the stream, id, time, values, arrival
+Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int]
+
+class RecordCodec:
+    """Makes records (native/src/record.rs) of values and values of records; streams are given as JSON."""
+
+    def __new__(cls, streams: str) -> RecordCodec: ...
+    def fingerprints(self) -> list[str]:
+        """What tells whether two sides mean the same by a stream, in the streams' order."""
+
+    def encode(self, stream: int, id: int | str, time: int, values: tuple[Value, ...]) -> bytes:
+        """The record of an event; ValueError if a value does not fit."""
+
+    def decode(self, frames: bytes) -> list[Logged]:
+        """The events in frames of the log."""
+
+class LogFollower:
+    """Reads a log of this machine (native/src/log/follower.rs); offset None: the first, -1: what comes next."""
+
+    def __new__(
+        cls, folder: PathLike[str] | str, offset: int | None = None, durable_only: bool = False
+    ) -> LogFollower: ...
+    def next(self) -> list[Logged] | None:
+        """The events of the next batch; None if there is none yet."""
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until there is more; whether there is."""
+
+    def streams(self) -> str:
+        """The streams where it stands, as JSON."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+class JsonDecoder:
+    """Reads JSON records as the intake does; for comparing its verdicts with `RecordDecoder`'s."""
+
+    def __new__(cls, config: str) -> JsonDecoder: ...
+    def decode(self, line: bytes) -> tuple[int, int | str, int, tuple[Value, ...]] | tuple[str, str]:
+        """Stream, id, time and values of a line; or code and reason."""
 
 #: consumer, id, time, attributes, end of validity (None: never), labels
 Delivered: TypeAlias = tuple[str, EventId, int, dict[str, Value], int | None, list[str]]

@@ -159,7 +159,7 @@ def _flat(match: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(checked: Checked) -> set[str]:
-    return {*checked.event_variables, *(o.name for o in checked.outputs), *(a.name for a in checked.query.group_by)}
+    return {*checked.event_variables, *(o.name for o in checked.outputs), *checked.groups}
 
 
 def _with_day(text: str) -> str:

@@ -272,6 +272,15 @@ def test_the_blocks_of_testing_md_run(tmp_path: Path) -> None:
     assert ran > 0
 
 
+def test_matching_in_python_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of that section are one program; a comment after a print is what it prints."""
+    code = "".join(b.text for b in blocks("python.md") if b.heading == "Matching without Spark")
+    exec(compile(code, "python.md", "exec"), {"__name__": "example"})
+    printed = [line for line in code.splitlines() if line.startswith("# ")]
+    assert printed
+    assert capsys.readouterr().out.splitlines() == [line.removeprefix("# ") for line in printed]
+
+
 # The pages
 
 

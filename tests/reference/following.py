@@ -64,15 +64,20 @@ class Runs:
         i = self.taking[0]
         step = self.steps[i]
         for position, event in enumerate(self.existing):
-            members = [v for v in step_variables(step) if event in self.pattern.qualifying[v]]
+            members = {v: own for v in step_variables(step) if (own := self.own(v, event)) is not None}
             if isinstance(step, syntax.AllOf):
                 # One run for each member that the event qualifies for; the others take events after it, in E2's order.
-                for member in members:
-                    taken = self.take({member: event}, i, self.existing[position + 1 :])
+                for member, own in members.items():
+                    taken = self.take({member: own}, i, self.existing[position + 1 :])
                     if taken is not None:
                         yield taken
             elif members:
-                yield {**dict.fromkeys(step_variables(step)), members[0]: event}
+                first_written = next(iter(members))
+                yield {**dict.fromkeys(step_variables(step)), first_written: members[first_written]}
+
+    def own(self, variable: str, event: Event) -> Event | None:
+        """The event as a variable reads it, if it qualifies for the variable."""
+        return next((e for e in self.pattern.qualifying[variable] if e == event), None)
 
     def take(self, binding: Binding, i: int, events: Sequence[Event]) -> Binding | None:
         """The binding with what step i takes of these events, which are in E2's order; None if it finds nothing."""
@@ -82,8 +87,9 @@ class Runs:
             # The member written first, of those that have no event yet. ALL: as the events come, each takes its first,
             # with what is bound so far, other members included.
             for member in step_variables(step):
-                if member not in binding and self.qualifies(binding, i, member, event):
-                    binding[member] = event
+                own = None if member in binding else self.own(member, event)
+                if own is not None and self.qualifies(binding, i, member, own):
+                    binding[member] = own
                     if isinstance(step, syntax.AnyOf):
                         return {**dict.fromkeys(step.variables), **binding}
                     break
@@ -93,7 +99,7 @@ class Runs:
 
     def qualifies(self, binding: Binding, i: int, variable: str, event: Event) -> bool:
         """Whether an event qualifies for a variable of step i, after the previous step, with what is bound so far."""
-        if event not in self.pattern.qualifying[variable] or not self.pattern.consistent({**binding, variable: event}):
+        if not self.pattern.consistent({**binding, variable: event}):
             return False
         return all(
             len(self.counted(binding, k, variable, event)) >= step.least

@@ -19,25 +19,31 @@ from tests.reference.values import evaluate, is_true
 __all__ = ["Event", "Match", "Refused", "find_matches"]
 
 
-def find_matches(query: Query, events: Sequence[Event], now: int = 0) -> list[Match]:
+def find_matches(
+    query: Query, events: Sequence[Event], now: int = 0, floats: frozenset[tuple[str, str]] = frozenset()
+) -> list[Match]:
     """The matches of a query over all events there will ever be, in the order of O2.
 
     Every variable has a range, no (stream, id) comes twice, and the checker has nothing to say against the query.
+    `floats` are the attributes (variable, name) whose type is float. It matters where a variable ranges over a stream
+    that has ints and one that has floats: what it reads of both are floats.
     """
     if query.path is not None:
         raise Refused("PATH is not part of this matcher")
     query = with_parts_apart(query)
+    if not all(is_true(join, {}, {}) for join in query.joins if not syntax.variables(join)):
+        return []  # a part that names no variable holds for every combination, or for none
     existing = [event for event in sorted(events, key=lambda e: e.order) if exists(query, event, now)]
-    qualifying = {r.variable: qualifying_events(query, r, existing) for r in query.ranges}
+    qualifying = {r.variable: qualifying_events(query, r, existing, floats) for r in query.ranges}
     for window in query.windows:
         if isinstance(window, syntax.EventWindow):
             return windows.rows(query, window, qualifying[window.variable])
     pattern = Pattern(query, qualifying)
     found = list(following.matches(pattern, existing) if query.match == "NEXT" else pattern.matches())
     if query.match == "STRICT":
-        found = [binding for binding in found if partition.adjacent(query, binding, existing)]
+        found = [binding for binding in found if partition.adjacent(query, binding, existing, floats)]
     kept = [(time, b) for b in found if (time := pattern.time(b)) is not None and passes(query, b)]
-    taken = partition.after_match(query, kept)
+    taken = partition.after_match(query, kept, floats)
     variables = [r.variable for r in query.ranges]
     taken.sort(key=lambda one: match_key(one[0], one[1], variables))
     return [show(query, time, binding) for time, binding in taken]
@@ -79,14 +85,28 @@ def exists(query: Query, event: Event, now: int) -> bool:
     return True
 
 
-def qualifying_events(query: Query, range: syntax.Range, existing: Sequence[Event]) -> list[Event]:
-    """The events of the variable's streams for which its FILTERs are true (rule Q2)."""
+def qualifying_events(
+    query: Query, range: syntax.Range, existing: Sequence[Event], floats: frozenset[tuple[str, str]]
+) -> list[Event]:
+    """The events of the variable's streams for which its FILTERs are true (rule Q2), as the variable reads them."""
     filters = [f for f in query.filters if range.variable in syntax.variables(f)]
+    names = {name for variable, name in floats if variable == range.variable}
     return [
         event
-        for event in existing
-        if event.stream in range.streams and all(is_true(f, {range.variable: event}, {}) for f in filters)
+        for event in (as_read(event, names) for event in existing if event.stream in range.streams)
+        if all(is_true(f, {range.variable: event}, {}) for f in filters)
     ]
+
+
+def as_read(event: Event, floats: set[str]) -> Event:
+    """The event with these attributes as floats."""
+    return replace(
+        event,
+        attributes={
+            name: float(value) if name in floats and isinstance(value, int) else value
+            for name, value in event.attributes.items()
+        },
+    )
 
 
 def aggregated(binding: Mapping[str, Bound]) -> dict[str, Sequence[Event]]:

@@ -54,8 +54,10 @@ def equalities(query: Query) -> Iterator[tuple[Place, Place]]:
                     yield (left.variable, left.name), (right.variable, right.name)
 
 
-def key(query: Query, event: Event) -> Key:
+def key(query: Query, event: Event, floats: frozenset[Place]) -> Key:
     """The values of an event in the classes: null in one of them, and it is in no partition (S7).
+
+    In a class with floats (see `matcher.find_matches`) the ints are floats too.
 
     A class is one attribute in each stream. In a stream that it does not touch, one that only a NOT variable ranges
     over, it has no value: such events are in no partition either.
@@ -73,7 +75,7 @@ def key(query: Query, event: Event) -> Key:
         value = event.value(names.pop()) if names else None
         if value is None:
             return None
-        values.append(value)
+        values.append(float(value) if places & floats and isinstance(value, int) else value)
     return tuple(values)
 
 
@@ -84,26 +86,28 @@ def same(one: Key, other: Key) -> bool:
     return all(compare("=", a, b) is True for a, b in zip(one, other, strict=True))
 
 
-def adjacent(query: Query, binding: Binding, existing: Sequence[Event]) -> bool:
+def adjacent(query: Query, binding: Binding, existing: Sequence[Event], floats: frozenset[Place]) -> bool:
     """Whether the bound events are neighbours among all events of the FROM streams in their partition (S10).
 
     This is asked of the matches of MATCH ANY: it has no part in what qualifies for `?e+`, `?e?` or NOT.
     """
     streams = {stream for r in query.ranges for stream in r.streams}
     bound = sorted(bound_events(binding), key=lambda e: e.order)
-    own = key(query, bound[0])
-    members = [e for e in existing if e.stream in streams and same(key(query, e), own)]
+    own = key(query, bound[0], floats)
+    members = [e for e in existing if e.stream in streams and same(key(query, e, floats), own)]
     return any(members[i : i + len(bound)] == bound for i in range(len(members)))
 
 
-def after_match(query: Query, matches: Sequence[tuple[int, Binding]]) -> list[tuple[int, Binding]]:
+def after_match(
+    query: Query, matches: Sequence[tuple[int, Binding]], floats: frozenset[Place]
+) -> list[tuple[int, Binding]]:
     """The matches that AFTER MATCH leaves of those that KEEP gives (S11)."""
     if query.after == "KEEP":
         return list(matches)
     partitions: list[tuple[Key, list[Binding]]] = []
     left = []
     for time, binding in sorted(matches, key=lambda match: greedy_order(query, *match)):
-        own = key(query, bound_events(binding)[0])
+        own = key(query, bound_events(binding)[0], floats)
         for known, members in partitions:
             if same(known, own):
                 taken = members

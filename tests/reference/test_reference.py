@@ -448,6 +448,23 @@ def test_S2_the_parts_of_an_and_are_joins_of_their_own() -> None:
     assert found("SEQ (?a, ?b?, ?c) JOIN (?a.k = 1 AND ?b.k = ?c.k)", given) == ["a0 - c3 @3"]
 
 
+def test_S7_ints_in_a_class_with_floats_are_compared_as_floats() -> None:
+    text = query("SEQ (?a, ?b) JOIN (?a.k = ?b.k) MATCH STRICT SELECT ?b.k + 1 AS k FROM (?b, a | b)")
+    given = [Event("a", 1, 0, {"k": 2**63 - 1}), Event("a", 2, 1, {"k": 2**63 - 2}), Event("b", 3, 2, {"k": 1.5})]
+    assert find_matches(text, given) == []
+    (match,) = find_matches(text, given, floats=frozenset({("b", "k")}))
+    assert (match.events, match.select) == ({"a": ("a", 1), "b": ("a", 2)}, {"k": 2.0**63})
+
+
+@pytest.mark.parametrize("policy", ["ANY", "NEXT", "STRICT"])
+def test_S2_a_part_that_names_no_variable_holds_for_all_or_for_none(policy: str) -> None:
+    text = f"SEQ (?a?, ?b, NOT ?c) JOIN (?a.k = ?b.k AND {{}}) WINDOW (?a, ?b, ?c, 9s) MATCH {policy}"
+    for given, bound in [("a0(k=1) b1(k=1)", "a0 b1 @9"), ("b1(k=1)", "- b1 @10")]:
+        assert found(text.format("1 < 2"), given) == [bound]
+        assert found(text.format("1 > 2"), given) == []
+        assert found(text.format("1 > NULL"), given) == []
+
+
 def test_S2_a_window_that_names_an_unbound_variable_still_bounds_the_others() -> None:
     assert found("SEQ (?a, ?b?, ?c) WINDOW (?a, ?b, ?c, 2s)", "a0 c2 c3") == ["a0 - c2 @2"]
 

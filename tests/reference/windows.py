@@ -32,8 +32,13 @@ def name_of(selected: Selected) -> str:
     if selected.name is not None:
         return selected.name
     if isinstance(selected.expression, syntax.Attribute):
-        return selected.expression.name
+        return local_name(selected.expression)
     raise Refused("a bare expression needs AS (rule O3)")
+
+
+def local_name(attribute: syntax.Attribute) -> str:
+    """`airflow` of `?e.airflow` and of `?e.hvc:airflow`."""
+    return attribute.name.rpartition(":")[2]
 
 
 # Windows
@@ -59,7 +64,8 @@ def rows(query: Query, window: syntax.EventWindow, events: Sequence[Event]) -> l
                 match = Match(time, {window.variable: (current.stream, current.id)}, select)
             else:
                 # W5: without GROUP BY there is one group for all, which has no values.
-                named = {attribute.name: value for attribute, value in zip(query.group_by, values, strict=True)}
+                # Equal values may differ in their looks, 0.0 and -0.0: those of the window's first event are shown.
+                named = {local_name(attribute): members[0].value(attribute.name) for attribute in query.group_by}
                 key = group_key(time, values)
                 match = Match(time, {}, select, extent, named)
             found.append((key, match))

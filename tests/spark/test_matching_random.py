@@ -23,6 +23,14 @@ def plain(match: Match) -> tuple[object, ...]:
     return match.id, match.time, dict(match.events), dict(match.select), match.window, match.group
 
 
+def is_beyond_a_frame(case: Case) -> bool:
+    """Whether a query reads what one DataFrame does not tell: a property of streams that have other names for it, or an
+    id where one stream's are numbers and another's are texts."""
+    names = {name for _, name in case.checked.attributes}
+    kinds = {case.catalogue.streams[stream].id_kind for stream in case.checked.streams}
+    return any(":" in name for name in names) or ("id" in names and len(kinds) > 1)
+
+
 @pytest.mark.spark
 @settings(
     max_examples=EXAMPLES,
@@ -33,6 +41,7 @@ def plain(match: Match) -> tuple[object, ...]:
 )
 @given(case=cases())
 def test_spark_is_native(spark: SparkSession, case: Case) -> None:
+    assume(not is_beyond_a_frame(case))
     try:
         found = match_on_spark(spark, case.checked, case.events, NOW)
     except UnsuitableColumns:

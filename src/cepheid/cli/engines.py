@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 import cepheid
+from cepheid.cli.progress import Progress, rate
 from cepheid.language.checker import Checked
+from cepheid.language.functions import ValueType
 from cepheid.language.printer import normal_form
 from cepheid.model.events import Event
 from cepheid.model.matches import Match, MatchIds, Window
 from cepheid.model.types import Value
 
 ENGINES: Final = ("native", "spark", "reference")
+#: So many events are matched between two words on how far it is, and before an interrupt is heard.
+_CHUNK: Final = 16_384
 
 
-def find_matches(engine: str, checked: Checked, events: Sequence[Event], now: int) -> Sequence[Match]:
-    """The matches of a query among events that are complete and sorted, in the order of rule O2."""
+def find_matches(
+    engine: str, checked: Checked, events: Sequence[Event], now: int, progress: Progress | None = None
+) -> Sequence[Match]:
+    """The matches of a query among events that are complete, in the order of rule O2."""
+    progress = progress or Progress(shown=False)
     if engine == "native":
-        from cepheid.plan.matcher import Matcher
-
-        return Matcher(checked, now).matches(events)
+        return _native(checked, events, now, progress)
+    progress.show(f"matching {len(events):,} events on {engine}", now=True)
     if engine == "spark":
         from cepheid.spark.local import match_on_spark
         from cepheid.spark.session import session
@@ -34,26 +42,50 @@ def find_matches(engine: str, checked: Checked, events: Sequence[Event], now: in
     return _reference(checked, events, now)
 
 
+def _native(checked: Checked, events: Sequence[Event], now: int, progress: Progress) -> list[Match]:
+    """As `Matcher.matches` does it, with a word between."""
+    from cepheid.plan.matcher import Matcher
+
+    matcher = Matcher(checked, now)
+    ordered = sorted(events, key=attrgetter("time"))
+    found: list[Match] = []
+    began = time.monotonic()
+    for start in range(0, len(ordered), _CHUNK):
+        chunk = ordered[start : start + _CHUNK]
+        matcher.push(chunk)
+        found += matcher.advance(chunk[-1].time)
+        done = start + len(chunk)
+        progress.show(f"{done:,} of {len(ordered):,} events matched{rate(done, began)}, {len(found):,} matches")
+    found += matcher.advance(None)
+    progress.show(f"{len(ordered):,} events matched, {len(found):,} matches", now=True)
+    return found
+
+
 def _reference(checked: Checked, events: Sequence[Event], now: int) -> list[Match]:
     """The brute-force matcher of the source tree: slow, and obviously right."""
     reference = _reference_module()
     plain = [reference.Event(e.stream, e.id, e.time, {**e.attributes, **_aliases(checked, e)}) for e in events]
     ids = MatchIds(normal_form(checked.query))
+    floats = frozenset(place for place, resolved in checked.attributes.items() if resolved.type is ValueType.FLOAT)
+    float_outputs = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
     matches = []
-    for found in reference.find_matches(checked.query, plain, now):
+    for found in reference.find_matches(checked.query, plain, now, floats):
         window = Window(*found.window) if found.window is not None else None
         if window is not None and not found.events:
             match_id = ids.of_window(list((found.group or {}).values()), window.start)
         else:
             match_id = ids.of_events(found.events)
-        matches.append(Match(match_id, found.time, found.events, found.select, window, found.group))
+        select = {n: float(v) if n in float_outputs and isinstance(v, int) else v for n, v in found.select.items()}
+        # The reference knows attributes by the names that streams declare.
+        group = None if found.group is None else dict(zip(checked.groups, found.group.values(), strict=True))
+        matches.append(Match(match_id, found.time, found.events, select, window, group))
     return matches
 
 
 def _aliases(checked: Checked, event: Event) -> dict[str, Value]:
     """The values of an event by the names that the query uses for them: other spellings, and properties."""
     return {
-        name: event.attributes[resolved.names[event.stream]]
+        name: event.attributes.get(resolved.names[event.stream])
         for (_, name), resolved in checked.attributes.items()
         if name not in ("id", "time") and event.stream in resolved.names
     }

@@ -98,8 +98,12 @@ def follow(
     now: int,
     on_match: Callable[[Match], None],
     on_letter: Callable[[DeadLetter], None],
+    on_event: Callable[[], None],
 ) -> None:
-    """Reads until standard input ends, or for ever; calls `on_match` for each match as soon as it is complete."""
+    """Reads until standard input ends, or for ever; calls `on_match` for each match as soon as it is complete.
+
+    `on_event` is called for each record that was read and is an event, late ones and duplicates included.
+    """
     matcher = Matcher(checked, now, eager=True)
     marks = Watermarks({stream.name: stream for stream in streams}, lambda: time.time_ns() // 1000)
     decoder = RecordDecoder(streams)
@@ -115,6 +119,7 @@ def follow(
                 except Misfit as misfit:
                     on_letter(DeadLetter(misfit.code, str(misfit), line, tail.name, number))
                     continue
+                on_event()
                 if marks.admits(event):
                     matcher.push([event])
                     _emit(matcher, marks.of_query(checked.streams), on_match)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -23,7 +24,17 @@ COMMANDS: Final = {
 }
 
 
+class _ReaderGone(Exception):
+    """Nobody reads our output any more. Click would make exit code 1 of the BrokenPipeError."""
+
+
 class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGone from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -55,7 +66,8 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run a command. Exit 0: done; 2: a mistake in what was given; 130: interrupted; 1: anything else."""
+    """Run a command. Exit 0: done, or who reads the output has seen enough; 2: a mistake in what was given;
+    130: interrupted; 1: anything else."""
     try:
         sys.exit(cli.main(standalone_mode=False) or 0)
     except Rejected as rejected:
@@ -69,8 +81,9 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has seen enough
+    except _ReaderGone:
+        # What is still in the buffer would be written at exit, and fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
         if not _is_for_users(error):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import click
 
 from cepheid.app import load
 from cepheid.cli.engines import ENGINES, find_matches
 from cepheid.cli.follow import follow
+from cepheid.cli.progress import Progress, rate
 from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, check
@@ -90,18 +93,22 @@ def command(
     if follows:
         _follow(source, files, app, now)
         return
-    with rereadable(files) as sources:
-        tree, problems = examine(source)
-        if tree is None:
-            raise Rejected(problems)
-        catalogue = _catalogue(app, sources, tree)
-        checked = _check(tree, catalogue)
-        events = _read(sources, catalogue)
+    with Progress() as progress:
+        with rereadable(files) as sources:
+            tree, problems = examine(source)
+            if tree is None:
+                raise Rejected(problems)
+            progress.show("looking at the input", now=True)
+            catalogue = _catalogue(app, sources, tree)
+            progress.erase()
+            checked = _check(tree, catalogue)
+            events = _read(sources, catalogue, progress)
+        if why_name is None:
+            matches = find_matches(engine, checked, events, now, progress)
     if why_name is not None:
         _explain(checked, catalogue, events, why_name, now)
         return
     printer = MatchPrinter(checked)
-    matches = find_matches(engine, checked, events, now)
     if form == "jsonl":
         for match in matches:
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
@@ -127,12 +134,38 @@ def _follow(source: Source, files: Sequence[str], app: str | None, now: int) -> 
     catalogue = _catalogue(app, [], tree)
     checked = _check(tree, catalogue, live=True)
     printer = MatchPrinter(checked)
+    # What reads a pipe may write to the same terminal at any time.
+    with Progress(shown=not _is_pipe(sys.stdout)) as progress:
+        read = matches = 0
+        began = time.monotonic()
 
-    def show(match: Match) -> None:
-        click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
-        sys.stdout.flush()
+        def tell() -> None:
+            if progress.is_shown:
+                progress.show(f"{read:,} events read{rate(read, began)}, {matches:,} matches")
 
-    follow(checked, list(catalogue.streams.values()), files, now, show, _show_letter)
+        def count() -> None:
+            nonlocal read
+            read += 1
+            tell()
+
+        def show(match: Match) -> None:
+            nonlocal matches
+            matches += 1
+            progress.erase()
+            click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
+            sys.stdout.flush()
+            tell()
+
+        def refuse(letter: DeadLetter) -> None:
+            progress.erase()
+            _show_letter(letter)
+
+        follow(checked, list(catalogue.streams.values()), files, now, show, refuse, count)
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    kind = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
 def _show_letter(letter: DeadLetter) -> None:
@@ -170,19 +203,20 @@ def _check(tree: syntax.Query, catalogue: Catalogue, *, live: bool = False) -> C
     return checked
 
 
-def _read(sources: Sequence[EventFile], catalogue: Catalogue) -> list[Event]:
+def _read(sources: Sequence[EventFile], catalogue: Catalogue, progress: Progress) -> list[Event]:
     """The events in their order, without duplicates; what does not fit is told on standard error."""
     letters: list[DeadLetter] = []
     declared = [stream for name, stream in catalogue.streams.items() if name not in catalogue.empty]
 
     def fitting() -> Iterator[Event]:
-        for found in read_events(sources, declared):
+        for found in progress.counted("events read", read_events(sources, declared)):
             if isinstance(found, Event):
                 yield found
             else:
                 letters.append(found)
 
     events = sorted(without_duplicates(fitting()), key=attrgetter("order"))
+    progress.erase()
     for letter in letters[:_SHOWN_LETTERS]:
         _show_letter(letter)
     if len(letters) > _SHOWN_LETTERS:

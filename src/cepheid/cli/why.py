@@ -13,9 +13,9 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked, check
 from cepheid.language.printer import print_expression, print_step, print_window
 from cepheid.language.scope import Catalogue
+from cepheid.language.syntax import conjuncts
 from cepheid.model.events import Event
 from cepheid.model.matches import Bound, Match
-from cepheid.plan.compile import conjuncts
 from cepheid.plan.matcher import Matcher
 
 #: So many matches of an event are named.

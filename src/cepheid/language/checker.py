@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Literal
 
 from cepheid.language import bounds, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
@@ -36,7 +37,8 @@ class Checked:
 
     In `query` every variable has a range, every selected value a name, and attributes have the names that their streams
     declare, unless these differ. `attributes` has, for each variable, those that the query reads, by the name in it.
-    `event_variables` are in the order of FROM, else of first mention, which is that of the output.
+    `event_variables` are in the order of FROM, else of first mention, which is that of the output. `id_kinds` are those
+    of its streams.
     """
 
     query: Query
@@ -44,6 +46,9 @@ class Checked:
     attributes: Mapping[tuple[str, str], Resolved]
     outputs: tuple[Output, ...]
     partition: Partition
+    id_kinds: Mapping[str, Literal["int", "string"]]
+    #: What the groups are called: as the query writes them, without a prefix (rule O3).
+    groups: tuple[str, ...] = ()
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -132,7 +137,14 @@ class _Checker:
             )
             for o in self.outputs
         )
-        return Checked(complete, self.event_variables, attributes, outputs, partition(complete, attributes))
+        known = self.catalogue.streams
+        kinds: dict[str, Literal["int", "string"]] = {}
+        for stream in (s for r in ranges for s in r.streams):
+            # A stream without events has ids of no kind yet, and none to show.
+            kinds[stream] = (known[stream].id_kind if stream in known else None) or "int"
+        groups = tuple(a.name.rpartition(":")[2] for a in self.query.group_by)
+        parts = partition(complete, attributes)
+        return Checked(complete, self.event_variables, attributes, outputs, parts, kinds, groups)
 
     # names
 
@@ -213,11 +225,13 @@ class _Checker:
             return
         default = self.catalogue.default_stream
         if default is None:
+            several = bool(self.catalogue.streams)
+            which = "more than one stream to choose from" if several else "no stream in the input"
             self.report(
                 "no-stream",
-                "there is no FROM, and more than one stream to choose from (rule Q1)",
+                f"there is no FROM, and {which} (rule Q1)",
                 self.query.spans.get("select"),
-                "add FROM (?e, stream): " + ", ".join(sorted(self.catalogue.streams)),
+                "add FROM (?e, stream)" + (": " + ", ".join(sorted(self.catalogue.streams)) if several else ""),
             )
         for variable in self.event_variables:
             self.streams[variable] = (default,) if default is not None else ()
@@ -504,8 +518,7 @@ class _Checker:
 
     def _grouping(self, typer: Typer) -> None:
         query = self.query
-        for attribute in query.group_by:
-            typer.type_of(attribute)
+        self._groups(typer)
         if query.group_by and self._window is None:
             why = "with SEQ it is refused (rule W6)" if query.seq else "there is no moving window (rule W5)"
             self.report("group-by", f"GROUP BY: {why}", query.spans.get("group_by"))
@@ -529,6 +542,20 @@ class _Checker:
                         e.span,
                         f"add GROUP BY ?{e.variable}.{e.name}, or take an aggregate of it",
                     )
+
+    def _groups(self, typer: Typer) -> None:
+        taken: set[str] = set()
+        for attribute in self.query.group_by:
+            typer.type_of(attribute)
+            resolved = self.attributes.get((attribute.variable, attribute.name))
+            if resolved is None:
+                continue
+            # Two spellings of one attribute are one group, whatever they are called.
+            declared = _declared_name(attribute.name, resolved).rpartition(":")[2]
+            names = {attribute.name.rpartition(":")[2], declared}
+            if names & taken:
+                self.report("duplicate-name", f"two groups are called '{declared}' (rule W5)", attribute.span)
+            taken |= names
 
     # policies
 

@@ -18,7 +18,8 @@ class MatchPrinter:
     def __init__(self, checked: Checked) -> None:
         self._types = {output.name: output.type for output in checked.outputs}
         self._group_types = {
-            a.name.rpartition(":")[2]: checked.attributes[a.variable, a.name].type for a in checked.query.group_by
+            name: checked.attributes[a.variable, a.name].type
+            for name, a in zip(checked.groups, checked.query.group_by, strict=True)
         }
         #: Variables over several streams: their events are named with the stream.
         self._several = {r.variable for r in checked.query.ranges if len(r.streams) > 1}

@@ -402,6 +402,15 @@ def rebuilt(expression: Expression, change: Callable[[Attribute], Attribute]) ->
     return replace(expression, **parts)
 
 
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """The parts of an AND, each a condition of its own: one that names an unbound variable says nothing (rule S2)."""
+    if isinstance(condition, Logical) and condition.word == "AND":
+        for operand in condition.operands:
+            yield from conjuncts(operand)
+    else:
+        yield condition
+
+
 def variables(expression: Expression) -> tuple[str, ...]:
     """The variables that an expression mentions, each once, in order."""
     found = (

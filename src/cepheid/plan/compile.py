@@ -16,8 +16,9 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.functions import ValueType
 from cepheid.language.printer import normal_form
-from cepheid.language.syntax import Expression, Kind, Query, step_variables
+from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.types import INT64_MAX, INT64_MIN
+from cepheid.plan.implied import implied
 
 #: What JSON can hold.
 _Json: TypeAlias = "bool | int | float | str | list[_Json] | dict[str, _Json] | None"
@@ -46,15 +47,6 @@ def within(query: Query, now: int) -> tuple[int, int]:
     return max(low, INT64_MIN), min(high, INT64_MAX)
 
 
-def conjuncts(condition: Expression) -> Iterator[Expression]:
-    """The parts of an AND, each a condition of its own: one that names an unbound variable says nothing (rule S2)."""
-    if isinstance(condition, syntax.Logical) and condition.word == "AND":
-        for operand in condition.operands:
-            yield from conjuncts(operand)
-    else:
-        yield condition
-
-
 @dataclass
 class _Compiler:
     checked: Checked
@@ -71,10 +63,8 @@ class _Compiler:
 
     def plan(self) -> dict[str, _Json]:
         query = self.checked.query
-        variables: list[_Json] = [self._variable(name) for name in self.checked.event_variables]
         plan: dict[str, _Json] = {
             "normal_form": normal_form(query),
-            "variables": variables,
             "within": list(within(query, self.now)),
             "steps": [self._step(step) for step in query.seq],
             "windows": [
@@ -84,6 +74,7 @@ class _Compiler:
             ],
             "moving": self._moving(),
             "group_by": [self._expression(attribute) for attribute in query.group_by],
+            "group_types": [self.checked.attributes[a.variable, a.name].type.value for a in query.group_by],
             "joins": [self._expression(part) for part in self._conditions if len(syntax.variables(part)) != 1],
             "match": query.match,
             "after": query.after,
@@ -91,11 +82,20 @@ class _Compiler:
             "outputs": [self._output(output) for output in self.checked.outputs],
             "having": None if query.having is None else self._expression(query.having),
         }
-        # Last, for everything above finds slots and aggregates.
+        # Last, for everything above finds slots and aggregates; the FILTERs after all that is read later than they are,
+        # so that what is kept comes first.
         plan["aggregates"] = self.aggregates
         keys = {stream: self._stream_key(stream) for stream in self.streams}
+        names = {name: self._key(name) for name in self.checked.event_variables}
+        plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
         plan["streams"] = [
-            {"name": stream, "attributes": list(self.slots[stream]), "key": keys[stream]} for stream in self.streams
+            {
+                "name": stream,
+                "id": self.checked.id_kinds[stream],
+                "attributes": list(self.slots[stream]),
+                "key": keys[stream],
+            }
+            for stream in self.streams
         ]
         return plan
 
@@ -103,6 +103,10 @@ class _Compiler:
     def _conditions(self) -> list[Expression]:
         """The conjuncts of the JOINs; those over one variable judge its events, as FILTERs do."""
         return [part for join in self.checked.query.joins for part in conjuncts(join)]
+
+    @cached_property
+    def _implied(self) -> tuple[Expression, ...]:
+        return implied(self.checked)
 
     def _numbers(self, names: tuple[str, ...]) -> list[_Json]:
         return [self.checked.event_variables.index(name) for name in names]
@@ -114,9 +118,10 @@ class _Compiler:
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
             "filters": [
-                self._expression(f) for f in (*query.filters, *self._conditions) if syntax.variables(f) == (name,)
+                self._expression(f)
+                for f in (*query.filters, *self._conditions, *self._implied)
+                if syntax.variables(f) == (name,)
             ],
-            "key": self._key(name),
         }
 
     def _key(self, variable: str) -> list[_Json] | None:
@@ -228,6 +233,7 @@ class _Compiler:
             "expression": self._expression(output.expression),
             "condition": None if output.condition is None else self._expression(output.condition),
             "float": output.type is ValueType.FLOAT,
+            "type": output.type.value,
         }
 
     def _slot(self, stream: str, name: str) -> int:

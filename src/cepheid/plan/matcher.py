@@ -5,7 +5,7 @@ Around the native core, which knows places and numbers; here are names, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
@@ -31,6 +31,22 @@ class Budget:
     overflow: Literal["refuse-newest", "shed-oldest", "fail"] = "fail"
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a matcher needs to go on: the head, written anew each time, and chunks, which never change.
+
+    `names` are all chunks that belong to it; `changed` has the bytes of those that `save` was not told of.
+    """
+
+    head: bytes
+    names: tuple[str, ...]
+    changed: Mapping[str, bytes]
+
+    def chunks(self, before: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+        """All chunks, those that did not change from the save before; the ones that are over are not among them."""
+        return {name: self.changed[name] if name in self.changed else (before or {})[name] for name in self.names}
+
+
 class Matcher:
     """Finds the matches of a query.
 
@@ -45,11 +61,7 @@ class Matcher:
 
     def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None, *, eager: bool = False) -> None:
         self.checked = checked
-        names = [output.name for output in checked.outputs]
-        groups = [attribute.name.rpartition(":")[2] for attribute in checked.query.group_by]
-        plan = compile_query(checked, now)
-        most, overflow = (None, "fail") if budget is None else (budget.events, budget.overflow)
-        self._native = _native.Matcher(plan, names, groups, most, overflow, eager)
+        self._native = _native.Matcher(*compiled(checked, now), *limits(budget), eager)
 
     def push(self, events: Iterable[Event]) -> None:
         """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.
@@ -63,7 +75,25 @@ class Matcher:
 
         None: no event can come at all. A watermark that goes back changes nothing.
         """
-        return [_match(*row) for row in self._native.advance(watermark)]
+        return [match_of(*row) for row in self._native.advance(watermark)]
+
+    def push_batch(self, batch: _native.ArrowBatch, stream: str | None = None) -> None:
+        """Takes a batch of columns: anything that speaks Arrow, such as a pyarrow.RecordBatch. Nothing is copied.
+
+        It has columns `id`, `time` (a timestamp, or microseconds), and those of the attributes that the query reads;
+        one that is not there is null. All rows are of `stream`, or of what the column `stream` says; either can be
+        left out where the query reads one stream. Raises ValueError for what is no event: a row without an id or a
+        time, NaN, infinity; the rows before it are taken then.
+        """
+        self._native.push_batch(batch, stream)
+
+    def advance_batches(self, watermark: int | None) -> list[_native.MatchBatch]:
+        """As `advance`, the matches as batches of columns: `pyarrow.record_batch(batch)`.
+
+        Columns: id (text), time, events (a struct by variable), select (a struct by name); for batch and session
+        windows, window and group instead of events.
+        """
+        return self._native.advance_batches(watermark)
 
     def matches(self, events: Iterable[Event]) -> list[Match]:
         """The matches of complete input (rule E4: it is sorted, and nothing in it is late), in order."""
@@ -74,16 +104,20 @@ class Matcher:
             found += self.advance(chunk[-1].time)
         return found + self.advance(None)
 
-    def save(self) -> bytes:
-        """The state: what `restore` needs to go on from here."""
-        return self._native.save()
+    def save(self, known: Collection[str] = ()) -> State:
+        """The state: what `restore` needs to go on from here.
 
-    def restore(self, state: bytes) -> None:
+        `known` are the names of the save before, on this matcher or the one that it was restored from; their bytes are
+        not made again. So a save costs what has changed.
+        """
+        return State(*self._native.save(set(known)))
+
+    def restore(self, head: bytes, chunks: Mapping[str, bytes]) -> None:
         """Goes on from where `save` was called, on a matcher of the same query and the same `now`.
 
-        Raises ValueError, and leaves the matcher as it is, if the state is another query's or damaged.
+        Raises ValueError, and leaves the matcher as it is, if the state is another query's, damaged or incomplete.
         """
-        self._native.restore(state)
+        self._native.restore(head, dict(chunks))
 
     @property
     def counters(self) -> _native.Counters:
@@ -91,7 +125,18 @@ class Matcher:
         return self._native.counters()
 
 
-def _match(
+def compiled(checked: Checked, now: int) -> tuple[str, list[str], list[str]]:
+    """A query as the native core takes it: its plan, and the names of its outputs and group values."""
+    names = [output.name for output in checked.outputs]
+    return compile_query(checked, now), names, list(checked.groups)
+
+
+def limits(budget: Budget | None) -> tuple[int | None, str]:
+    """A budget as the native core takes it."""
+    return (None, "fail") if budget is None else (budget.events, budget.overflow)
+
+
+def match_of(
     id: str,
     time: int,
     events: dict[str, _native.Bound],
@@ -99,4 +144,5 @@ def _match(
     window: tuple[int, int] | None,
     group: dict[str, _native.Value] | None,
 ) -> Match:
+    """A match from what the native core gives of it."""
     return Match(id, time, events, select, None if window is None else Window(*window), group)

@@ -1,7 +1,25 @@
-"""The real-time service: graphs of operators by levels, native threads, bounded latency."""
+"""The real-time service: graphs of operators by levels, intake, log, and their clients.
 
-from cepheid.service.engine import Consumer, Engine
-from cepheid.service.received import Received
-from cepheid.service.virtual_clock import VirtualClock
+Nothing here imports Spark, pyarrow or pandas; and the intake's process nothing of the engine, so names are imported
+when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cepheid.service.engine import Consumer, Engine
+    from cepheid.service.received import Received
+    from cepheid.service.virtual_clock import VirtualClock
 
 __all__ = ["Consumer", "Engine", "Received", "VirtualClock"]
+
+_MODULES = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"cepheid.service.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'cepheid.service' has no attribute '{name}'")

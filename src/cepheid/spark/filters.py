@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import reduce
+from itertools import chain
 from operator import and_, or_
 from typing import Final, TypeAlias
 
@@ -12,7 +13,8 @@ from pyspark.sql import functions as sf
 
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
-from cepheid.language.syntax import Expression, Kind
+from cepheid.language.syntax import Expression, Kind, conjuncts
+from cepheid.plan.implied import implied
 
 #: The column of an attribute of a variable.
 ColumnOf: TypeAlias = Callable[[syntax.Attribute], Column]
@@ -36,7 +38,7 @@ def qualifies(checked: Checked, stream: Column, column_of: ColumnOf) -> Column:
     for given in checked.query.ranges:
         conditions = [stream.isin(list(given.streams))]
         if checked.query.match != "STRICT":
-            for condition in _conjuncts(checked.query.filters):
+            for condition in (*chain.from_iterable(map(conjuncts, checked.query.filters)), *implied(checked)):
                 if syntax.variables(condition) == (given.variable,):
                     translated = _translate(condition, column_of)
                     conditions += [] if translated is None else [translated]
@@ -56,13 +58,6 @@ def in_time(within: syntax.Within | None, now: int, time: Column) -> Column:
         high = within.high.microseconds + (now if within.high.now else 0)
         condition = condition & (time <= high if within.high_included else time < high)
     return condition
-
-
-def _conjuncts(filters: Iterable[Expression]) -> Iterable[Expression]:
-    for condition in filters:
-        yield from (
-            condition.operands if isinstance(condition, syntax.Logical) and condition.word == "AND" else (condition,)
-        )
 
 
 def _translate(e: Expression, column_of: ColumnOf) -> Column | None:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from cepheid._native import MatchBatch
 from cepheid.language import syntax
 from cepheid.language.build import Q
 from cepheid.language.checker import Checked, check
@@ -25,8 +26,6 @@ from cepheid.language.errors import Rejected, Source
 from cepheid.language.functions import ValueType
 from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
-from cepheid.model.events import Event
-from cepheid.model.matches import Bound, Match
 from cepheid.model.names import suggestion
 from cepheid.model.streams import IMPLIED, Stream
 from cepheid.model.types import Type
@@ -279,38 +278,24 @@ def _names(checked: Checked, variable: str, name: str) -> set[str]:
 def _matching(
     checked: Checked, now: int, schema: st.StructType
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    attributes = _attributes(checked)
-    several = {r.variable for r in checked.query.ranges if len(r.streams) > 1}
+    names = ["stream", "id", "time", *_attributes(checked)]
+    target = to_arrow_schema(schema, timezone="UTC")
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         matcher = Matcher(checked, now)
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            events = _rows(batch, attributes)
-            matcher.push(events)
+            matcher.push_batch(batch.rename_columns(names))
             # The rows of a task come in order of time, so none before the last one's is still to come.
-            yield from _as_batches(matcher.advance(events[-1].time), schema, several)
-        yield from _as_batches(matcher.advance(None), schema, several)
+            yield from _given(matcher.advance_batches(batch.column(2)[-1].as_py()), target)
+        yield from _given(matcher.advance_batches(None), target)
 
     return in_executor
 
 
-def _rows(batch: pa.RecordBatch, attributes: list[str]) -> list[Event]:
-    streams, ids, times, *values = (column.to_pylist() for column in batch.columns)
-    if not values:
-        return [Event(s, i, t) for s, i, t in zip(streams, ids, times, strict=True)]
-    rows = zip(
-        *(map(_value, column) if any(isinstance(v, list) for v in column) else column for column in values), strict=True
-    )
-    return [
-        Event(s, i, t, dict(zip(attributes, row, strict=True)))
-        for s, i, t, row in zip(streams, ids, times, rows, strict=True)
-    ]
-
-
-def _value(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+def _given(batches: Iterable[MatchBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (pa.record_batch(batch).cast(schema) for batch in batches)
 
 
 def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
@@ -334,37 +319,9 @@ def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
     if spans:
         ends = [st.StructField("start", st.TimestampType()), st.StructField("end", st.TimestampType())]
         group = [
-            st.StructField(a.name.rpartition(":")[2], SPARK_TYPES[checked.attributes[a.variable, a.name].type])
-            for a in checked.query.group_by
+            st.StructField(name, SPARK_TYPES[checked.attributes[a.variable, a.name].type])
+            for name, a in zip(checked.groups, checked.query.group_by, strict=True)
         ]
         fields.append(st.StructField("window", st.StructType(ends)))
         fields += [st.StructField("group", st.StructType(group))] if group else []
     return st.StructType(fields)
-
-
-def _as_batches(matches: list[Match], schema: st.StructType, several: set[str]) -> Iterator[pa.RecordBatch]:
-    if matches:
-        rows = [_row(match, several) for match in matches]
-        yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC"))
-
-
-def _row(match: Match, several: set[str]) -> dict[str, object]:
-    row: dict[str, object] = {
-        "id": match.id,
-        "time": match.time,
-        "events": {variable: _bound(bound, variable in several) for variable, bound in match.events.items()},
-        "select": dict(match.select),
-    }
-    if match.window is not None:
-        row["window"] = {"start": match.window.start, "end": match.window.end}
-        row["group"] = dict(match.group or {})
-    return row
-
-
-def _bound(bound: Bound, named: bool) -> object:
-    if isinstance(bound, list):
-        return [_bound(ref, named) for ref in bound]
-    if bound is None:
-        return None
-    stream, event_id = bound
-    return f"{stream}/{event_id}" if named else event_id

@@ -1,0 +1,391 @@
+//! The loop of the intake: connections take turns, what came in a round is written together, and is acknowledged when safe.
+//!
+//! Bounds: a connection holds at most one frame that is not whole, or one line; all of them together MAX_HELD; what is not synced is
+//! at most MAX_UNSYNCED. Where a bound is reached, sockets are not read, so that suppliers wait.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::sync::Arc;
+
+use super::acks::{Due, Waiting};
+use super::config::{Address, Config};
+use super::connection::{Connection, Mode, Stream};
+use super::dead::DeadLetters;
+use super::decode::Decoder;
+use super::listen::Listener;
+use super::readers;
+use super::reload::Signal;
+use super::sequencer::Sequencer;
+use super::wire::Refusal;
+use crate::log::{Log, schema};
+use crate::record::{Encoder, Schema};
+
+/// What may be written and not synced; beyond it nothing is read.
+const MAX_UNSYNCED: usize = 64 << 20;
+/// Who has not said who it is by then is closed.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
+/// How often a full disk is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_secs(1);
+
+const WAKER: Token = Token(usize::MAX);
+const SIGNAL: Token = Token(usize::MAX - 1);
+const FIRST_LISTENER: usize = usize::MAX / 2;
+
+/// What happened, for whoever asks.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Counters {
+    /// Events that were appended.
+    pub accepted: u64,
+    /// Of those, late ones.
+    pub late: u64,
+    /// Of those, duplicates.
+    pub duplicates: u64,
+    /// Records of batches that came again, and were not appended again.
+    pub resent: u64,
+    /// Dead letters by code.
+    pub dead_letters: HashMap<&'static str, u64>,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Those that are open.
+    pub open: usize,
+    /// Those that ended in the middle of a frame.
+    pub cut: u64,
+    /// Those that were closed for what they sent.
+    pub refused: u64,
+    /// How often a batch had to wait for room on disk.
+    pub full: u64,
+    /// How often the configuration was read again.
+    pub reloads: u64,
+    /// What was wrong with it the last time.
+    pub reload_error: Option<String>,
+    /// How often segments that are not to be kept could not be removed.
+    pub retention_failures: u64,
+}
+
+/// The intake.
+pub struct Server {
+    pub(super) config: Config,
+    pub(super) decoder: Decoder,
+    pub(super) layouts: Vec<Schema>,
+    pub(super) sequencer: Sequencer,
+    pub(super) log: Log,
+    pub(super) dead: DeadLetters,
+    pub(super) encoder: Encoder,
+    pub(super) counters: Counters,
+    /// Acknowledgements of what was staged and not yet committed.
+    pub(super) fresh: Vec<(usize, u64, Due)>,
+    /// The connection that each session has.
+    pub(super) suppliers: HashMap<u64, usize>,
+    pub(super) poll: Poll,
+    listeners: Vec<Listener>,
+    pub(super) connections: Vec<Option<Connection>>,
+    pub(super) free: Vec<usize>,
+    generations: u64,
+    pub(super) ready: VecDeque<usize>,
+    pub(super) stalled: Vec<usize>,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) unsynced: usize,
+    /// Whether what is staged could not be written for want of room.
+    pub(super) blocked: bool,
+    pub(super) spare: Vec<u8>,
+    pub(super) readers: readers::Pool,
+    last_tick: Instant,
+    pub(super) signals: Option<File>,
+    realtime: Option<bool>,
+}
+
+impl Server {
+    /// Opens the log and listens. `signal` is read for numbers of signals, a byte each: SIGHUP reads the configuration
+    /// again, any other ends the intake.
+    pub fn open(config: Config, signal: Option<OwnedFd>) -> Result<Server, String> {
+        let poll = Poll::new().map_err(|error| format!("epoll: {error}"))?;
+        let registry = poll.registry();
+        let waker = Arc::new(Waker::new(registry, WAKER).map_err(|error| format!("epoll: {error}"))?);
+        let notify = || {
+            let waker = Arc::clone(&waker);
+            move || drop(waker.wake())
+        };
+        let mut sequencer = Sequencer::new(&config);
+        let mut same = true;
+        let folder = config.log.path.clone();
+        let recover = |firsts: &[u64]| {
+            same = sequencer.recover(&folder, firsts)?;
+            Ok(sequencer.state())
+        };
+        let mut log =
+            Log::open(&folder, config.log_options()?, recover, notify()).map_err(|error| error.to_string())?;
+        if !same {
+            // The streams have changed: from here on, records are by the new ones.
+            let state = sequencer.state();
+            let added = log
+                .reserve(state.len() + 64, || state.clone())
+                .map(|()| log.stage_state(&state));
+            added.and_then(|()| log.commit()).map_err(|error| error.to_string())?;
+        }
+        let dead = DeadLetters::open(&folder, &config, notify()).map_err(|error| error.to_string())?;
+        let mut listeners = Vec::new();
+        for (number, text) in config.listen.iter().enumerate() {
+            let address = Address::parse(text).ok_or_else(|| format!("'{text}' is no address"))?;
+            let listener = Listener::open(&address, config.token.is_some())?;
+            registry
+                .register(
+                    &mut SourceFd(&listener.fd()),
+                    Token(FIRST_LISTENER + number),
+                    Interest::READABLE,
+                )
+                .map_err(|error| format!("{text}: {error}"))?;
+            listeners.push(listener);
+        }
+        if let Some(signal) = &signal {
+            registry
+                .register(&mut SourceFd(&signal.as_raw_fd()), SIGNAL, Interest::READABLE)
+                .map_err(|error| format!("the descriptor for signals: {error}"))?;
+        }
+        raise_file_limit();
+        let realtime = config.priority.map(become_realtime);
+        Ok(Server {
+            decoder: config.decoder()?,
+            layouts: schema::layouts(&config.schemas())?,
+            config,
+            sequencer,
+            log,
+            dead,
+            encoder: Encoder::new(),
+            counters: Counters::default(),
+            fresh: Vec::new(),
+            suppliers: HashMap::new(),
+            poll,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            generations: 0,
+            ready: VecDeque::new(),
+            stalled: Vec::new(),
+            waiting: VecDeque::new(),
+            unsynced: 0,
+            blocked: false,
+            spare: Vec::new(),
+            readers: readers::Pool::new(folder),
+            last_tick: Instant::now(),
+            signals: signal.map(File::from),
+            realtime,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<String> {
+        self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// Whether the loop has the real-time priority that was asked for; None: none was.
+    pub fn realtime(&self) -> Option<bool> {
+        self.realtime
+    }
+
+    /// Runs until the signal comes; an error is one that only a new start can mend.
+    pub fn run(&mut self) -> Result<(), String> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let pressed = self.unsynced > MAX_UNSYNCED || self.blocked;
+            let timeout = match () {
+                () if !self.ready.is_empty() && !pressed => Duration::ZERO,
+                () if self.blocked || !self.stalled.is_empty() => RETRY,
+                () => TICK,
+            };
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(format!("epoll: {error}")),
+                _ => {}
+            }
+            for event in &events {
+                match event.token() {
+                    SIGNAL => match self.signal() {
+                        Signal::End => return self.end(),
+                        Signal::Reload => self.reload(),
+                    },
+                    WAKER => {}
+                    Token(at) if at >= FIRST_LISTENER => self.accept(at - FIRST_LISTENER),
+                    Token(at) => {
+                        if event.is_writable() {
+                            self.flush(at);
+                        }
+                        if event.is_readable() || event.is_error() || event.is_read_closed() {
+                            self.queue(at);
+                        }
+                    }
+                }
+            }
+            if !pressed {
+                self.turns()?;
+            }
+            self.commit_or_wait()?;
+            self.acknowledge()?;
+            if self.last_tick.elapsed() >= TICK {
+                self.tick();
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.commit().map_err(|error| error.to_string())?;
+        self.log.sync()?;
+        self.acknowledge()
+    }
+
+    fn accept(&mut self, listener: usize) {
+        // Bounded, so that those who connect don't hold up those who send.
+        for _ in 0..256 {
+            let (stream, source, trusted) = match self.listeners[listener].accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Such as one that is gone already, or too many open files: the others go on.
+                Err(_) => return,
+            };
+            self.counters.connections += 1;
+            self.generations += 1;
+            let mut connection = Connection::new(stream, source, trusted, self.generations);
+            if self.counters.open >= self.config.connections {
+                let reason = format!("there are {} connections, and no more are taken", self.counters.open);
+                connection.refuse(0, &Refusal::fatal("too-many-connections", reason));
+                connection.flush();
+                self.counters.refused += 1;
+                continue;
+            }
+            let at = self.free.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self
+                .poll
+                .registry()
+                .register(&mut SourceFd(&connection.stream.fd()), Token(at), interest)
+                .is_ok()
+            {
+                self.connections[at] = Some(connection);
+                self.counters.open += 1;
+            } else {
+                self.free.push(at);
+            }
+        }
+        // There may be more, and the poll tells it once only: ask again.
+        let _ = self.poll.registry().reregister(
+            &mut SourceFd(&self.listeners[listener].fd()),
+            Token(FIRST_LISTENER + listener),
+            Interest::READABLE,
+        );
+    }
+
+    pub(super) fn queue(&mut self, at: usize) {
+        if let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut)
+            && !connection.queued
+        {
+            connection.queued = true;
+            self.ready.push_back(at);
+        }
+    }
+
+    pub(super) fn flush(&mut self, at: usize) {
+        let keep = self
+            .connections
+            .get_mut(at)
+            .and_then(Option::as_mut)
+            .is_none_or(Connection::flush);
+        if !keep {
+            self.close(at);
+        }
+    }
+
+    pub(super) fn close(&mut self, at: usize) {
+        if let Some(connection) = self.connections.get_mut(at).and_then(Option::take) {
+            let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.fd()));
+            if let Mode::Supplier(session) = connection.mode
+                && self.suppliers.get(&session) == Some(&at)
+            {
+                self.suppliers.remove(&session);
+            }
+            self.counters.open -= 1;
+            self.free.push(at);
+        }
+    }
+
+    /// Ends a connection with a word on why.
+    pub(super) fn refuse_and_close(&mut self, at: usize, refusal: &Refusal) {
+        if let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut) {
+            connection.refuse(0, refusal);
+            connection.flush();
+        }
+        self.close(at);
+    }
+
+    /// What is done once a second.
+    fn tick(&mut self) {
+        self.last_tick = Instant::now();
+        // What can't be removed is tried again; taking events goes on.
+        let failed = self.log.retain().is_err() || self.dead.retain().is_err();
+        self.counters.retention_failures += u64::from(failed);
+        let silent: Vec<usize> = (0..self.connections.len())
+            .filter(|at| {
+                self.connections[*at].as_ref().is_some_and(|connection| {
+                    matches!(
+                        connection.mode,
+                        Mode::New | Mode::Framed | Mode::Text { allowed: false, .. }
+                    ) && connection.began.elapsed() > MAX_SILENCE
+                })
+            })
+            .collect();
+        for at in silent {
+            self.counters.refused += 1;
+            let reason = format!("nothing was said for {} s", MAX_SILENCE.as_secs());
+            self.refuse_and_close(at, &Refusal::fatal("silent", reason));
+        }
+    }
+}
+
+/// A thousand connections need as many descriptors; the soft limit is often less.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls are given a live struct of the right type.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// Gives this thread a real-time priority, but none that it starts; whether it could.
+fn become_realtime(priority: i32) -> bool {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a call with a live struct, and two calls with numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        if libc::sched_setscheduler(0, policy, &parameters) == 0 {
+            return true;
+        }
+        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+    }
+    false
+}
+
+/// Writes everything, or says why not; for sockets that wait.
+pub(super) fn send_all(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
+    (&mut &*stream).write_all(bytes)
+}
+
+/// Reads exactly so much; for sockets that wait.
+pub(super) fn receive(stream: &Stream, bytes: &mut [u8]) -> io::Result<()> {
+    (&mut &*stream).read_exact(bytes)
+}

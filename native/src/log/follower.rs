@@ -1,0 +1,245 @@
+//! A reader of a log, from any offset, while it is written: batch by batch, in place.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memmap2::Mmap;
+
+use super::frame::{self, Batch, Found, Head, Kind};
+use super::segment;
+use super::tail::Tail;
+use super::{Error, StreamSchema, fault};
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// With the first record that is kept.
+    First,
+    /// With this record.
+    Offset(u64),
+    /// With the next record that comes.
+    End,
+}
+
+/// A place in a log.
+pub struct Follower {
+    folder: PathBuf,
+    tail: Option<Tail>,
+    /// How far it is written, where there is no tail: nobody writes, and nobody did since the machine started.
+    whole: u64,
+    /// Whether only what is safe is read.
+    durable_only: bool,
+    segment: Option<Segment>,
+    /// The offset of the next record to give.
+    next: u64,
+    streams: Vec<StreamSchema>,
+    generation: u64,
+}
+
+struct Segment {
+    path: PathBuf,
+    file: File,
+    map: Mmap,
+    position: usize,
+    /// The last frame that was read, which was whole: its head, and where its body begins and ends.
+    last: Option<(Head, usize, usize)>,
+}
+
+impl Follower {
+    /// Begins to read. Records are given as soon as they are written, or with `durable_only` when they are safe.
+    pub fn open(folder: &Path, from: From, durable_only: bool) -> Result<Follower, Error> {
+        let tail = Tail::open(folder).map_err(fault("opening the tail of", folder))?;
+        let mut follower = Follower {
+            folder: folder.to_owned(),
+            tail,
+            whole: 0,
+            durable_only,
+            segment: None,
+            next: 0,
+            streams: Vec::new(),
+            generation: 0,
+        };
+        follower.look()?;
+        let next = match from {
+            From::Offset(offset) => offset,
+            From::First => segment::list(folder)?.first().copied().unwrap_or(0),
+            From::End => follower.end(),
+        };
+        follower.seek(next)?;
+        Ok(follower)
+    }
+
+    /// The offset of the next record.
+    pub fn offset(&self) -> u64 {
+        self.next
+    }
+
+    /// The streams as they are where the follower stands; their places are their numbers.
+    pub fn streams(&self) -> &[StreamSchema] {
+        &self.streams
+    }
+
+    /// A number that changes whenever `streams` may have.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The offset after the last record that can be read now.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        match &self.tail {
+            Some(tail) if self.durable_only => tail.durable(),
+            Some(tail) => tail.appended(),
+            None => self.whole,
+        }
+    }
+
+    /// Without a tail: looks whether there is one now, or else how far the frames on disk are whole.
+    fn look(&mut self) -> Result<(), Error> {
+        if self.tail.is_none() {
+            self.tail = Tail::open(&self.folder).map_err(fault("opening the tail of", &self.folder))?;
+        }
+        if let (None, Some(last)) = (&self.tail, segment::list(&self.folder)?.last()) {
+            self.whole = segment::scan(&self.folder, *last, |_| ())?.next_offset;
+        }
+        Ok(())
+    }
+
+    /// Goes to an offset; one that has not been written yet is waited for, one that is gone is an error.
+    pub fn seek(&mut self, offset: u64) -> Result<(), Error> {
+        self.next = offset;
+        self.segment = None;
+        let firsts = segment::list(&self.folder)?;
+        let at = firsts.partition_point(|first| *first <= offset);
+        match (at.checked_sub(1), firsts.first()) {
+            (None, None) => Ok(()),
+            (None, Some(first)) => Err(Error::Gone {
+                asked: offset,
+                first: *first,
+            }),
+            (Some(at), _) => self.enter(firsts[at]),
+        }
+    }
+
+    fn enter(&mut self, first: u64) -> Result<(), Error> {
+        let path = segment::path(&self.folder, first);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let kept = segment::list(&self.folder)?.first().copied().unwrap_or(0);
+                return Err(Error::Gone {
+                    asked: self.next,
+                    first: kept,
+                });
+            }
+            Err(error) => return Err(fault("opening", &path)(error)),
+        };
+        let map = segment::map(&file, &path)?;
+        self.segment = Some(Segment {
+            path,
+            file,
+            map,
+            position: 0,
+            last: None,
+        });
+        Ok(())
+    }
+
+    /// The next batch, if there is one; of the first after `open` or `seek`, what comes before the offset is left out.
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, Error> {
+        let end = self.end();
+        loop {
+            if self.next >= end {
+                return Ok(None);
+            }
+            if self.segment.is_none() {
+                self.seek(self.next)?;
+            }
+            let Some(segment) = &mut self.segment else {
+                return Ok(None);
+            };
+            segment.grow()?;
+            let (head, length) = match frame::read(&segment.map[segment.position..]) {
+                Found::Whole(batch, length) => (batch.head, length),
+                found => return Err(segment.damage(&found)),
+            };
+            let start = segment.position;
+            segment.position += length;
+            segment.last = Some((head, start + frame::HEAD, segment.position));
+            match head.kind {
+                Kind::End => self.enter(head.offset)?,
+                Kind::State => {
+                    let body = &segment.map[start + frame::HEAD..start + length];
+                    if let Some(streams) = streams_of(body).filter(|streams| *streams != self.streams) {
+                        self.streams = streams;
+                        self.generation += 1;
+                    }
+                }
+                Kind::Records => {
+                    let after = head.offset + u64::from(head.count);
+                    if after > self.next {
+                        // Looked at again, as the borrow can't be handed on from the loop.
+                        let before = std::mem::replace(&mut self.next, after);
+                        return Ok(self.last_batch(before));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The batch that `next_batch` gave last, without the records before an offset.
+    pub fn last_batch(&self, from: u64) -> Option<Batch<'_>> {
+        let segment = self.segment.as_ref()?;
+        let (head, start, end) = segment.last?;
+        let body = segment.map.get(start..end)?;
+        Some(Batch { head, body }.without_first(from.saturating_sub(head.offset)))
+    }
+
+    /// Waits until there is more, at most so long; whether there is.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        Ok(match &self.tail {
+            Some(tail) if self.durable_only => tail.wait_durable(self.next, timeout) > self.next,
+            Some(tail) => tail.wait(self.next, timeout) > self.next,
+            None => {
+                std::thread::sleep(timeout.min(Duration::from_millis(50)));
+                self.look()?;
+                self.end() > self.next
+            }
+        })
+    }
+}
+
+impl Segment {
+    /// Maps the file again where it has grown; the writer reserves room in large steps, so this is rare.
+    fn grow(&mut self) -> Result<(), Error> {
+        let length = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word) as usize);
+        let rest = self.map.get(self.position..).unwrap_or(&[]);
+        if rest.len() < frame::HEAD || rest.len() < length(rest) {
+            self.map = segment::map(&self.file, &self.path)?;
+        }
+        Ok(())
+    }
+
+    fn damage(&self, found: &Found<'_>) -> Error {
+        let what = match found {
+            Found::Torn(what) => what,
+            _ => "there is no frame, and there should be",
+        };
+        Error::Corrupt {
+            path: self.path.clone(),
+            position: self.position as u64,
+            what,
+        }
+    }
+}
+
+/// The schemas that a frame of state holds.
+fn streams_of(body: &[u8]) -> Option<Vec<StreamSchema>> {
+    #[derive(serde::Deserialize)]
+    struct State {
+        streams: Vec<StreamSchema>,
+    }
+    let text = body.split(|byte| *byte == 0).next()?;
+    serde_json::from_slice::<State>(text).ok().map(|state| state.streams)
+}

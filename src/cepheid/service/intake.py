@@ -1,0 +1,280 @@
+"""The intake as a process: what it is told, how it is started and ended.
+
+`python -m cepheid.service.intake` reads its configuration from standard input, says in a line of JSON on standard
+output where it listens, and runs until SIGTERM or SIGINT; SIGHUP makes it read its streams again, from `intake.json` in
+its log's folder. All it does is native; Python only holds the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cepheid._native import run_intake
+from cepheid.model.streams import Stream
+from cepheid.model.time import parse_duration
+from cepheid.service import schemas
+
+if TYPE_CHECKING:
+    from cepheid.app.application import Application
+
+
+class IntakeError(Exception):
+    """The intake did not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeConfig:
+    """What an intake is told. `listen` has addresses such as `unix:path` and `tcp:host:port` (port 0: any).
+
+    Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
+    of `consumers` has not committed. `duplicates`: for so many events an id is remembered, at most for twice as many.
+    `priority`, 1 to 99, is a real-time one, for machines whose cores may all be busy.
+    """
+
+    streams: Sequence[Stream]
+    log: Path
+    listen: Sequence[str]
+    durability: str = "interval 10ms"
+    token: str | None = None
+    default_stream: str | None = None
+    segment_bytes: int | None = None
+    retain_bytes: int | None = None
+    retain_age: int | None = None
+    consumers: Sequence[str] = field(default_factory=tuple)
+    connections: int = 4096
+    duplicates: int = 1 << 19
+    priority: int | None = None
+
+    @property
+    def reload_path(self) -> Path:
+        """The file that SIGHUP makes the intake read its streams from."""
+        return self.log / "intake.json"
+
+    def to_json(self) -> str:
+        """For the native core (native/src/intake/config.rs)."""
+        word, _, interval = self.durability.partition(" ")
+        durability = f"{word} {parse_duration(interval)}" if interval else word
+        content = {
+            "listen": list(self.listen),
+            "token": self.token,
+            "log": {
+                "path": str(self.log),
+                "durability": durability,
+                "segment_bytes": self.segment_bytes,
+                "retain_bytes": self.retain_bytes,
+                "retain_age": self.retain_age,
+                "consumers": list(self.consumers),
+            },
+            "streams": [_stream(stream) for stream in in_order(self.streams)],
+            "default_stream": self.default_stream,
+            "reload": str(self.reload_path),
+            "connections": self.connections,
+            "duplicates": self.duplicates,
+            "priority": self.priority,
+        }
+        return json.dumps(content)
+
+
+def in_order(streams: Iterable[Stream]) -> list[Stream]:
+    """Streams in the order of their names, bytewise: a stream's place is its number in records."""
+    return sorted(streams, key=lambda stream: stream.name.encode())
+
+
+def _stream(stream: Stream) -> dict[str, object]:
+    return {
+        **schemas.describe(stream),
+        "spellings": [[name, list(spellings)] for name, spellings in stream.spellings.items()],
+        "id": stream.id_kind,
+        "extras": stream.extras,
+        "lateness": stream.lateness,
+    }
+
+
+def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
+    """What an application says about its intake; its archive is a consumer that retention waits for."""
+    service = app.sections.service
+    if service is None or service.log is None:
+        raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
+    scheme, _, path = service.listen.partition(":")
+    listen = f"unix:{app.folder / path}" if scheme == "unix" else service.listen
+    return IntakeConfig(
+        streams=list(app.graph.streams.values()),
+        log=app.folder / service.log.path,
+        listen=[listen],
+        durability=service.log.durability,
+        token=token,
+        default_stream=app.sections.default_stream,
+        retain_age=service.log.retain,
+        consumers=["archive"] if app.sections.archive is not None else [],
+    )
+
+
+class IntakeProcess:
+    """An intake that was started; use it as a context manager."""
+
+    def __init__(self, process: subprocess.Popen[bytes], listening: Sequence[str], realtime: bool | None) -> None:
+        self.process = process
+        self.listening = tuple(listening)
+        #: Whether it has the real-time priority that was asked for; None: none was.
+        self.realtime = realtime
+
+    @property
+    def address(self) -> str:
+        """The first address it listens on."""
+        return self.listening[0]
+
+    def __enter__(self) -> IntakeProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
+        """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
+        # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
+        from cepheid.service.supplier import Supplier
+
+        with Supplier(self.address, token=config.token, patience=timeout) as supplier:
+            before = supplier.counters()["counters"]["reloads"]
+            written = config.reload_path.with_suffix(".new")
+            written.write_text(config.to_json(), encoding="utf-8")
+            written.replace(config.reload_path)
+            self.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + timeout
+            while (counters := supplier.counters()["counters"])["reloads"] == before:
+                if time.monotonic() > deadline:
+                    raise IntakeError("the intake did not read its configuration again")
+                time.sleep(0.01)
+        if counters["reload_error"] is not None:
+            raise IntakeError(counters["reload_error"])
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would."""
+        self.process.kill()
+        self._wait()
+
+    def stop(self) -> None:
+        """Ends it in order: everything that was acknowledged is synced."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        self._wait()
+
+    def _wait(self) -> None:
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class IntakeThread:
+    """An intake inside this process, for programs that want no other; use it as a context manager.
+
+    It ends with the program, so suppliers elsewhere are better served by a process of its own.
+    """
+
+    def __init__(self, config: IntakeConfig) -> None:
+        self._reading, self._writing = socket.socketpair()
+        self._reading.setblocking(False)
+        self._ready = threading.Event()
+        self._failure: str | None = None
+        self.listening: tuple[str, ...] = ()
+        self._thread = threading.Thread(target=self._run, args=(config,), name="intake", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self.stop()
+            raise IntakeError(self._failure)
+
+    @property
+    def address(self) -> str:
+        """The first address it listens on."""
+        return self.listening[0]
+
+    def __enter__(self) -> IntakeThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends it in order: everything that was acknowledged is synced."""
+        if self._writing.fileno() >= 0:
+            self._writing.send(bytes([signal.SIGTERM]))
+            self._thread.join()
+            self._writing.close()
+            self._reading.close()
+
+    def _run(self, config: IntakeConfig) -> None:
+        def ready(listening: list[str], _realtime: bool | None) -> None:
+            self.listening = tuple(listening)
+            self._ready.set()
+
+        try:
+            run_intake(config.to_json(), self._reading.fileno(), ready)
+        except (OSError, ValueError) as error:
+            self._failure = str(error)
+        finally:
+            self._ready.set()
+
+
+def start(config: IntakeConfig) -> IntakeProcess:
+    """Starts an intake and waits until it listens; IntakeError with its own words if it does not."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cepheid.service.intake"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin as given:
+        given.write(config.to_json().encode())
+    line = process.stdout.readline()
+    answer: dict[str, Any] = json.loads(line) if line else {"error": f"the intake ended with code {process.wait()}"}
+    if "error" in answer:
+        process.wait()
+        process.stdout.close()
+        raise IntakeError(answer["error"])
+    return IntakeProcess(process, answer["listening"], answer["realtime"])
+
+
+def main() -> int:
+    """Runs an intake in this process."""
+    config = sys.stdin.buffer.read().decode()
+    # Python's handler in C writes a byte here, which the native loop reads: no Python code has to run for it.
+    reading, writing = socket.socketpair()
+    reading.setblocking(False)
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+
+    def ready(listening: list[str], realtime: bool | None) -> None:
+        if realtime is False:
+            print(
+                "cepheid intake: no right to a real-time priority; it runs with a nice level instead", file=sys.stderr
+            )
+        print(json.dumps({"listening": listening, "realtime": realtime, "pid": os.getpid()}), flush=True)
+
+    try:
+        run_intake(config, reading.fileno(), ready)
+    except (OSError, ValueError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        print(f"cepheid intake: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
