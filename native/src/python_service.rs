@@ -1,11 +1,13 @@
 //! The service for Python. Its types are in src/cepheid/_native.pyi.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping};
 
 use crate::json::Fault;
@@ -96,11 +98,25 @@ fn given(spec: &Spec, functions: HashMap<String, Py<PyAny>>, addresses: HashMap<
 
 /// A graph on the virtual clock.
 #[pyclass(name = "VirtualClock", module = "cepheid._native")]
-pub struct PyVirtualClock(Mutex<(VirtualClock, Builder)>);
+pub struct PyVirtualClock(Mutex<VirtualClock>);
 
-/// A panic under the lock leaves what is valid at every step, so that the next call may go on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits without the GIL, which the holder may need to go on: building records and operators can run Python code. A panic
+/// under the lock leaves what is valid at every step, so that the next call may go on.
+fn lock<'m, T>(py: Python<'_>, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+    mutex.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Each supplier's thread builds records in buffers of its own.
+    static BUILDER: RefCell<Builder> = RefCell::default();
+}
+
+/// Runs `f` with this thread's builder, or with a fresh one where a mapping's own code pushes an event while it is read.
+fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
+    BUILDER.with(|builder| match builder.try_borrow_mut() {
+        Ok(mut builder) => f(&mut builder),
+        Err(_) => f(&mut Builder::default()),
+    })
 }
 
 #[pymethods]
@@ -117,47 +133,50 @@ impl PyVirtualClock {
             let spec = Spec::read(spec).map_err(refused)?;
             let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
             let clock = VirtualClock::new(spec, given).map_err(refused)?;
-            Ok(PyVirtualClock(Mutex::new((clock, Builder::default()))))
+            Ok(PyVirtualClock(Mutex::new(clock)))
         })
     }
 
     /// A supplier's event arrives; it is not taken before `run`. False if it was refused.
     fn push(
         &self,
+        py: Python<'_>,
         stream: &str,
         id: &Bound<'_, PyAny>,
         time: i64,
         attributes: &Bound<'_, PyMapping>,
     ) -> PyResult<bool> {
         guard(|| {
-            let (clock, builder) = &mut *lock(&self.0);
+            let clock = &mut *lock(py, &self.0);
             let number = stream_named(clock.spec(), stream)?;
-            let spec = &clock.spec().streams[number];
-            let names = spec.attributes.clone();
-            let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
-            let pushed = clock.push(number, bytes);
-            pushed.map_err(|fault| python_record::error(fault, &names))
+            with_builder(|builder| {
+                let spec = &clock.spec().streams[number];
+                let names = spec.attributes.clone();
+                let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
+                let pushed = clock.push(number, bytes);
+                pushed.map_err(|fault| python_record::error(fault, &names))
+            })
         })
     }
 
     /// The clock says `now`, and everything that can run does: what consumers receive.
     fn run<'py>(&self, py: Python<'py>, now: i64) -> PyResult<Vec<Delivered<'py>>> {
         guard(|| {
-            let (clock, _) = &mut *lock(&self.0);
+            let clock = &mut *lock(py, &self.0);
             let mut found = Vec::new();
             for delivery in clock.run(now) {
                 let event = clock.store().read(&delivery.token);
                 let seen = delivered(py, clock.spec(), delivery.consumer, &event, &delivery.head);
                 clock.store().release(delivery.token, Fate::Used);
-                found.push(seen?);
+                found.push(seen);
             }
-            Ok(found)
+            found.into_iter().collect()
         })
     }
 
     /// The books, as JSON.
-    fn stats(&self) -> PyResult<String> {
-        guard(|| Ok(lock(&self.0).0.report()))
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| Ok(lock(py, &self.0).report()))
     }
 }
 
@@ -165,7 +184,6 @@ impl PyVirtualClock {
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
-    builder: Mutex<Builder>,
 }
 
 impl PyEngine {
@@ -205,10 +223,7 @@ impl PyEngine {
             let spec = Spec::read(spec).map_err(refused)?;
             let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
-            Ok(PyEngine {
-                engine,
-                builder: Mutex::default(),
-            })
+            Ok(PyEngine { engine })
         })
     }
 
@@ -224,12 +239,13 @@ impl PyEngine {
             let spec = &self.engine.shared().spec;
             let number = stream_named(spec, stream)?;
             let stream = &spec.streams[number];
-            let mut builder = lock(&self.builder);
-            let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
-            let pushed = self.engine.push(number, bytes);
-            pushed
-                .map(word)
-                .map_err(|fault| python_record::error(fault, &stream.attributes))
+            with_builder(|builder| {
+                let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
+                let pushed = self.engine.push(number, bytes);
+                pushed
+                    .map(word)
+                    .map_err(|fault| python_record::error(fault, &stream.attributes))
+            })
         })
     }
 

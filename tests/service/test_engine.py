@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -330,6 +330,57 @@ def test_closing_says_if_an_operator_does_not_return() -> None:
     assert engine.close(10)
     assert engine.push("s", {"x": 1}) == "closed"
     assert engine.consumer("of_stuck").get() is None
+
+
+def test_a_program_that_forgets_to_close_ends_in_order() -> None:
+    code = """
+from tests.service.test_engine import Builder, Engine
+build = Builder("b")
+build.consumer("c", build.python("p", build.stream("s", {"x": "int"}), output={"x": "int"}))
+engine = Engine(build.build(), functions={"p": lambda event: sum(range(20000)) and None})
+for number in range(200):
+    engine.push("s", {"x": number})
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+class Slow(UserDict[str, int]):
+    """A mapping whose own Python code lets other threads run, and pushes an event itself."""
+
+    engine: Engine | None = None
+
+    def __getitem__(self, key: str) -> int:
+        time.sleep(0)
+        if self.engine is not None:
+            engine, self.engine = self.engine, None
+            engine.push("s", {"x": 7})
+        return super().__getitem__(key)
+
+
+def test_suppliers_with_mappings_of_their_own_do_not_block_each_other() -> None:
+    build = Builder("b")
+    build.consumer("c", build.stream("s", {"x": "int"}))
+    with Engine(build.build()) as engine:
+
+        def supply() -> None:
+            for number in range(200):
+                event = Slow(x=number)
+                event.engine = engine
+                engine._engine.push("s", number, 0, event)
+
+        threads = [threading.Thread(target=supply) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert engine.settle()
+        stream = engine.stats()["streams"]["s"]
+        assert stream["events"]["created"] + stream["refused"] == 1200
 
 
 def test_callbacks_get_every_event_until_the_engine_is_closed() -> None:

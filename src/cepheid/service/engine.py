@@ -14,6 +14,7 @@ import json
 import logging
 import threading
 import time as clock
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -91,6 +92,8 @@ class Engine:
         found = Functions(plan, functions or {})
         self._functions = found  # a numba cfunc or a library has to stay loaded
         self._engine = _native.Engine(spec, found.python, found.addresses)
+        # Threads that run Python operators must not outlive the interpreter.
+        weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
         for notice in self._engine.notices():
             _log.warning("%s", notice)
