@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -246,6 +247,24 @@ impl PyEngine {
                     .map(word)
                     .map_err(|fault| python_record::error(fault, &stream.attributes))
             })
+        })
+    }
+
+    /// Records that lie one behind another, as in rows of numpy or the log: how many were accepted, were duplicates, unread, found
+    /// no room, or came when the engine had stopped.
+    fn push_records(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<[usize; 5]> {
+        guard(|| {
+            let buffer = PyBuffer::<u8>::get(records)?;
+            let cells = buffer
+                .as_slice(py)
+                .ok_or_else(|| PyValueError::new_err("records must lie in one piece of memory"))?;
+            // SAFETY: a ReadOnlyCell has the layout of what is in it. The GIL is held, so that no Python code changes the memory
+            // meanwhile; what other threads might write there without it was never promised to be a record, and is copied
+            // only after `check` has seen it.
+            let bytes = unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) };
+            self.engine
+                .push_all(bytes)
+                .map_err(|(at, fault)| PyValueError::new_err(format!("the record at byte {at}: {fault}")))
         })
     }
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from cepheid._native import Engine as Native
 from cepheid._native import probe
 from cepheid.app.builder import Builder, Producer
 from cepheid.service import Engine, Received
+from cepheid.service.arrays import RecordLayout, row_bytes
 from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
 from tests.service.graphs import graphs, spec_of
 
@@ -381,6 +383,32 @@ def test_suppliers_with_mappings_of_their_own_do_not_block_each_other() -> None:
         assert engine.settle()
         stream = engine.stats()["streams"]["s"]
         assert stream["events"]["created"] + stream["refused"] == 1200
+
+
+def test_rows_of_numpy_are_pushed_as_they_lie_in_memory() -> None:
+    build = Builder("b")
+    build.stream("a", {"unread": "int"})
+    build.consumer("c", build.stream("s", {"x": "int", "samples": "array<float>"}))
+    application = build.build()
+    layout = RecordLayout(1, application.graph.streams["s"], {"samples": 4})
+    rows = layout.empty(100)
+    rows["id"], rows["time"], rows["x"] = range(100), range(1000, 1100), range(100)
+    rows["samples"] = np.arange(400.0).reshape(100, 4)
+    with Engine(application) as engine:
+        assert engine.push_records(row_bytes(rows))["accepted"] == 100
+        assert engine.settle()
+        consumer = engine.consumer("c")
+        for number in range(100):
+            received = consumer.get(10)
+            assert received is not None
+            assert (received.id, received.time, received.attributes["x"]) == (number, 1000 + number, number)
+            assert received.attributes["samples"] == tuple(np.arange(4.0) + 4 * number)
+        broken = bytearray(row_bytes(rows[:3]))
+        broken[len(broken) // 3 + 4] = 9
+        with pytest.raises(ValueError, match=rf"the record at byte {len(broken) // 3}: .*another stream"):
+            engine.push_records(broken)
+        assert engine.settle()
+        assert engine.stats()["streams"]["s"]["events"]["created"] == 101
 
 
 def test_callbacks_get_every_event_until_the_engine_is_closed() -> None:

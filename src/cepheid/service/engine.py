@@ -33,6 +33,8 @@ _log: Final = logging.getLogger(__name__)
 
 Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full", "closed"]
 
+OUTCOMES: Final[tuple[Outcome, ...]] = ("accepted", "duplicate", "unread", "full", "closed")
+
 
 class Consumer:
     """The reading end of a consumer's queue. An iterator that ends when the engine is closed and the queue empty."""
@@ -112,6 +114,15 @@ class Engine:
         if number is None:
             number = next(self._numbers)
         return self._engine.push(stream, number, clock.time_ns() // 1000 if time is None else time, attributes)
+
+    def push_records(self, records: bytes | bytearray | memoryview) -> dict[Outcome, int]:
+        """Records one behind another, as `arrays.row_bytes` or the log gives them: how many became what.
+
+        Streams have the numbers of the log: their places in the order of names. A record that does not fit is a
+        ValueError with its place; those before it are pushed.
+        """
+        counts = self._engine.push_records(records)
+        return dict(zip(OUTCOMES, counts, strict=True))
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
