@@ -254,16 +254,10 @@ impl PyEngine {
     /// no room, or came when the engine had stopped.
     fn push_records(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<[usize; 5]> {
         guard(|| {
-            let buffer = PyBuffer::<u8>::get(records)?;
-            let cells = buffer
-                .as_slice(py)
-                .ok_or_else(|| PyValueError::new_err("records must lie in one piece of memory"))?;
-            // SAFETY: a ReadOnlyCell has the layout of what is in it. The GIL is held, so that no Python code changes the memory
-            // meanwhile; what other threads might write there without it was never promised to be a record, and is copied
-            // only after `check` has seen it.
-            let bytes = unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) };
+            // Copied before it is checked: nobody can change it in between.
+            let bytes = PyBuffer::<u8>::get(records)?.to_vec(py)?;
             self.engine
-                .push_all(bytes)
+                .push_all(&bytes)
                 .map_err(|(at, fault)| PyValueError::new_err(format!("the record at byte {at}: {fault}")))
         })
     }
