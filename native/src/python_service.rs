@@ -1,13 +1,16 @@
 //! The service for Python. Its types are in src/cepheid/_native.pyi.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 
 use crate::digest::hex;
@@ -106,11 +109,25 @@ fn given(spec: &Spec, functions: HashMap<String, Py<PyAny>>, addresses: HashMap<
 
 /// A graph on the virtual clock.
 #[pyclass(name = "VirtualClock", module = "cepheid._native")]
-pub struct PyVirtualClock(Mutex<(VirtualClock, Builder)>);
+pub struct PyVirtualClock(Mutex<VirtualClock>);
 
-/// A panic under the lock leaves what is valid at every step, so that the next call may go on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits without the GIL, which the holder may need to go on: building records and operators can run Python code. A panic
+/// under the lock leaves what is valid at every step, so that the next call may go on.
+fn lock<'m, T>(py: Python<'_>, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+    mutex.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Each supplier's thread builds records in buffers of its own.
+    static BUILDER: RefCell<Builder> = RefCell::default();
+}
+
+/// Runs `f` with this thread's builder, or with a fresh one where a mapping's own code pushes an event while it is read.
+fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
+    BUILDER.with(|builder| match builder.try_borrow_mut() {
+        Ok(mut builder) => f(&mut builder),
+        Err(_) => f(&mut Builder::default()),
+    })
 }
 
 #[pymethods]
@@ -127,47 +144,50 @@ impl PyVirtualClock {
             let spec = Spec::read(spec).map_err(refused)?;
             let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
             let clock = VirtualClock::new(spec, given).map_err(refused)?;
-            Ok(PyVirtualClock(Mutex::new((clock, Builder::default()))))
+            Ok(PyVirtualClock(Mutex::new(clock)))
         })
     }
 
     /// A supplier's event arrives; it is not taken before `run`. False if it was refused.
     fn push(
         &self,
+        py: Python<'_>,
         stream: &str,
         id: &Bound<'_, PyAny>,
         time: i64,
         attributes: &Bound<'_, PyMapping>,
     ) -> PyResult<bool> {
         guard(|| {
-            let (clock, builder) = &mut *lock(&self.0);
+            let clock = &mut *lock(py, &self.0);
             let number = stream_named(clock.spec(), stream)?;
-            let spec = &clock.spec().streams[number];
-            let names = spec.attributes.clone();
-            let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
-            let pushed = clock.push(number, bytes);
-            pushed.map_err(|fault| python_record::error(fault, &names))
+            with_builder(|builder| {
+                let spec = &clock.spec().streams[number];
+                let names = spec.attributes.clone();
+                let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
+                let pushed = clock.push(number, bytes);
+                pushed.map_err(|fault| python_record::error(fault, &names))
+            })
         })
     }
 
     /// The clock says `now`, and everything that can run does: what consumers receive.
     fn run<'py>(&self, py: Python<'py>, now: i64) -> PyResult<Vec<Delivered<'py>>> {
         guard(|| {
-            let (clock, _) = &mut *lock(&self.0);
+            let clock = &mut *lock(py, &self.0);
             let mut found = Vec::new();
             for delivery in clock.run(now) {
                 let event = clock.store().read(&delivery.token);
                 let seen = delivered(py, clock.spec(), delivery.consumer, &event, &delivery.head);
                 clock.store().release(delivery.token, Fate::Used);
-                found.push(seen?);
+                found.push(seen);
             }
-            Ok(found)
+            found.into_iter().collect()
         })
     }
 
     /// The books, as JSON.
-    fn stats(&self) -> PyResult<String> {
-        guard(|| Ok(lock(&self.0).0.report()))
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| Ok(lock(py, &self.0).report()))
     }
 }
 
@@ -186,7 +206,6 @@ struct LaneQuery {
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
-    builder: Mutex<Builder>,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
@@ -233,7 +252,6 @@ impl PyEngine {
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
             Ok(PyEngine {
                 engine,
-                builder: Mutex::default(),
                 feeder: Mutex::default(),
                 lanes: Mutex::default(),
                 queries: Mutex::default(),
@@ -253,12 +271,25 @@ impl PyEngine {
             let spec = &self.engine.shared().spec;
             let number = stream_named(spec, stream)?;
             let stream = &spec.streams[number];
-            let mut builder = lock(&self.builder);
-            let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
-            let pushed = self.engine.push(number, bytes);
-            pushed
-                .map(word)
-                .map_err(|fault| python_record::error(fault, &stream.attributes))
+            with_builder(|builder| {
+                let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
+                let pushed = self.engine.push(number, bytes);
+                pushed
+                    .map(word)
+                    .map_err(|fault| python_record::error(fault, &stream.attributes))
+            })
+        })
+    }
+
+    /// Records that lie one behind another, as in rows of numpy or the log: how many were accepted, were duplicates, unread, found
+    /// no room, or came when the engine had stopped.
+    fn push_records(&self, py: Python<'_>, records: &Bound<'_, PyAny>) -> PyResult<[usize; 5]> {
+        guard(|| {
+            // Copied before it is checked: nobody can change it in between.
+            let bytes = PyBuffer::<u8>::get(records)?.to_vec(py)?;
+            self.engine
+                .push_all(&bytes)
+                .map_err(|(at, fault)| PyValueError::new_err(format!("the record at byte {at}: {fault}")))
         })
     }
 
@@ -343,7 +374,7 @@ impl PyEngine {
         guard(|| {
             let shared = self.engine.share();
             let feeder = py.detach(|| Feeder::start(shared, folder));
-            *lock(&self.feeder) = Some(feeder.map_err(|error| PyOSError::new_err(error.to_string()))?);
+            *lock(py, &self.feeder) = Some(feeder.map_err(|error| PyOSError::new_err(error.to_string()))?);
             Ok(())
         })
     }
@@ -378,9 +409,9 @@ impl PyEngine {
                     shown: Shown::new(py, &plan, &Names { outputs, groups }),
                     plan,
                 };
-                lock(&self.queries).insert(name, query);
+                lock(py, &self.queries).insert(name, query);
             }
-            lock(&self.lanes).push(lane);
+            lock(py, &self.lanes).push(lane);
             Ok(())
         })
     }
@@ -392,7 +423,7 @@ impl PyEngine {
         guard(|| {
             let timeout = timeout.map(seconds).transpose()?;
             let (matches, number) = {
-                let queries = lock(&self.queries);
+                let queries = lock(py, &self.queries);
                 let known = queries.get(query);
                 let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
                 (Arc::clone(&known.matches), known.number)
@@ -400,7 +431,7 @@ impl PyEngine {
             let Some(delivery) = py.detach(|| matches[number].next(timeout)) else {
                 return Ok(None);
             };
-            let queries = lock(&self.queries);
+            let queries = lock(py, &self.queries);
             let Some(known) = queries.get(query) else {
                 return Ok(None);
             };
@@ -411,8 +442,8 @@ impl PyEngine {
     }
 
     /// What became of the matches of each query: found, shed and lost.
-    fn query_counts(&self) -> HashMap<String, (u64, u64, u64)> {
-        let queries = lock(&self.queries);
+    fn query_counts(&self, py: Python<'_>) -> HashMap<String, (u64, u64, u64)> {
+        let queries = lock(py, &self.queries);
         let counts = queries.iter().map(|(name, query)| {
             let counts = query.matches[query.number].counts();
             (name.clone(), (counts.found, counts.shed, counts.lost))
@@ -423,7 +454,7 @@ impl PyEngine {
     /// What became of the log's events: counts by outcome, the next offset, and what is wrong; None without a log.
     fn fed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         guard(|| {
-            let feeder = lock(&self.feeder);
+            let feeder = lock(py, &self.feeder);
             let Some(feeder) = feeder.as_ref() else {
                 return Ok(None);
             };
@@ -439,7 +470,7 @@ impl PyEngine {
             ] {
                 found.set_item(name, counter.load(Ordering::Relaxed))?;
             }
-            found.set_item("trouble", lock(&fed.trouble).clone())?;
+            found.set_item("trouble", lock(py, &fed.trouble).clone())?;
             Ok(Some(found))
         })
     }
@@ -448,8 +479,8 @@ impl PyEngine {
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         guard(|| {
             let timeout = seconds(timeout)?;
-            let feeder = lock(&self.feeder).take();
-            let lanes = std::mem::take(&mut *lock(&self.lanes));
+            let feeder = lock(py, &self.feeder).take();
+            let lanes = std::mem::take(&mut *lock(py, &self.lanes));
             py.detach(|| drop((feeder, lanes)));
             Ok(py.detach(|| self.engine.stop(timeout)))
         })

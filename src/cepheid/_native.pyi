@@ -239,6 +239,9 @@ class Engine:
     ) -> Literal["accepted", "duplicate", "unread", "full", "closed"]:
         """A supplier's event; what became of it."""
 
+    def push_records(self, records: bytes | bytearray | memoryview) -> list[int]:
+        """Records one behind another: how many were accepted, duplicates, unread, found no room, came when closed."""
+
     def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:
         """A consumer's next event, waited for at most so many seconds (None: until the engine stops)."""
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from cepheid._native import Engine as Native
 from cepheid._native import probe
 from cepheid.app.builder import Builder, Producer
 from cepheid.service import Engine, Received
+from cepheid.service.arrays import RecordLayout, row_bytes
 from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
 from tests.service.graphs import graphs, spec_of
 
@@ -330,6 +332,83 @@ def test_closing_says_if_an_operator_does_not_return() -> None:
     assert engine.close(10)
     assert engine.push("s", {"x": 1}) == "closed"
     assert engine.consumer("of_stuck").get() is None
+
+
+def test_a_program_that_forgets_to_close_ends_in_order() -> None:
+    code = """
+from tests.service.test_engine import Builder, Engine
+build = Builder("b")
+build.consumer("c", build.python("p", build.stream("s", {"x": "int"}), output={"x": "int"}))
+engine = Engine(build.build(), functions={"p": lambda event: sum(range(20000)) and None})
+for number in range(200):
+    engine.push("s", {"x": number})
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+class Slow(UserDict[str, int]):
+    """A mapping whose own Python code lets other threads run, and pushes an event itself."""
+
+    engine: Engine | None = None
+
+    def __getitem__(self, key: str) -> int:
+        time.sleep(0)
+        if self.engine is not None:
+            engine, self.engine = self.engine, None
+            engine.push("s", {"x": 7})
+        return super().__getitem__(key)
+
+
+def test_suppliers_with_mappings_of_their_own_do_not_block_each_other() -> None:
+    build = Builder("b")
+    build.consumer("c", build.stream("s", {"x": "int"}))
+    with Engine(build.build()) as engine:
+
+        def supply() -> None:
+            for number in range(200):
+                event = Slow(x=number)
+                event.engine = engine
+                engine._engine.push("s", number, 0, event)
+
+        threads = [threading.Thread(target=supply) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert engine.settle()
+        stream = engine.stats()["streams"]["s"]
+        assert stream["events"]["created"] + stream["refused"] == 1200
+
+
+def test_rows_of_numpy_are_pushed_as_they_lie_in_memory() -> None:
+    build = Builder("b")
+    build.stream("a", {"unread": "int"})
+    build.consumer("c", build.stream("s", {"x": "int", "samples": "array<float>"}))
+    application = build.build()
+    layout = RecordLayout(1, application.graph.streams["s"], {"samples": 4})
+    rows = layout.empty(100)
+    rows["id"], rows["time"], rows["x"] = range(100), range(1000, 1100), range(100)
+    rows["samples"] = np.arange(400.0).reshape(100, 4)
+    with Engine(application) as engine:
+        assert engine.push_records(row_bytes(rows))["accepted"] == 100
+        assert engine.settle()
+        consumer = engine.consumer("c")
+        for number in range(100):
+            received = consumer.get(10)
+            assert received is not None
+            assert (received.id, received.time, received.attributes["x"]) == (number, 1000 + number, number)
+            assert received.attributes["samples"] == tuple(np.arange(4.0) + 4 * number)
+        broken = bytearray(row_bytes(rows[:3]))
+        broken[len(broken) // 3 + 4] = 9
+        with pytest.raises(ValueError, match=rf"the record at byte {len(broken) // 3}: .*another stream"):
+            engine.push_records(broken)
+        assert engine.settle()
+        assert engine.stats()["streams"]["s"]["events"]["created"] == 101
 
 
 def test_callbacks_get_every_event_until_the_engine_is_closed() -> None:

@@ -405,6 +405,21 @@ impl Engine {
         self.shared.push(stream, bytes)
     }
 
+    /// Records that lie one behind another, each of whichever stream it names: how many became what, in the order of
+    /// `Accepted`. Those before one that does not fit are pushed; then its place comes back with what is wrong.
+    pub fn push_all(&self, records: &[u8]) -> Result<[usize; 5], (usize, record::Fault)> {
+        let mut found = [0; 5];
+        let mut at = 0;
+        while at < records.len() {
+            let rest = &records[at..];
+            let length = record::length(rest).ok_or((at, record::Fault::Length))?;
+            let accepted = self.push(usize::from(record::stream(rest)), rest);
+            found[accepted.map_err(|fault| (at, fault))? as usize] += 1;
+            at += length;
+        }
+        Ok(found)
+    }
+
     /// The next event of a consumer and its labels, waiting for it at most so long; None as well when the engine stops.
     /// The token is the caller's to release.
     pub fn read(&self, consumer: usize, timeout: Option<Duration>) -> Option<(Token, u8)> {

@@ -14,6 +14,7 @@ import json
 import logging
 import threading
 import time as clock
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,8 @@ from cepheid.service.received import Received
 _log: Final = logging.getLogger(__name__)
 
 Outcome: TypeAlias = Literal["accepted", "duplicate", "unread", "full", "closed"]
+
+OUTCOMES: Final[tuple[Outcome, ...]] = ("accepted", "duplicate", "unread", "full", "closed")
 
 
 class Consumer:
@@ -109,6 +112,8 @@ class Engine:
         found = Functions(plan, functions or {})
         self._functions = found  # a numba cfunc or a library has to stay loaded
         self._engine = _native.Engine(spec, found.python, found.addresses)
+        # Threads that run Python operators must not outlive the interpreter.
+        weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
         self._plan = plan
         for notice in self._engine.notices():
@@ -144,6 +149,15 @@ class Engine:
         if query not in self._engine.query_counts():
             raise KeyError(f"the service runs no query '{query}'")
         return MatchConsumer(self._engine, query)
+
+    def push_records(self, records: bytes | bytearray | memoryview) -> dict[Outcome, int]:
+        """Records one behind another, as `arrays.row_bytes` or the log gives them: how many became what.
+
+        Streams have the numbers of the log: their places in the order of names. A record that does not fit is a
+        ValueError with its place; those before it are pushed.
+        """
+        counts = self._engine.push_records(records)
+        return dict(zip(OUTCOMES, counts, strict=True))
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
