@@ -251,17 +251,15 @@ impl LogFollower {
                 layouts,
                 generation,
             } = self;
-            let before = follower.offset();
-            if follower.next_batch().map_err(|error| fault(&error))?.is_none() {
+            if !follower.advance().map_err(|error| fault(&error))? {
                 return Ok(None);
             }
             if *generation != follower.generation() {
                 *layouts = schema::layouts(follower.streams()).map_err(PyValueError::new_err)?;
                 *generation = follower.generation();
             }
-            // Read again: what it borrows would have hidden the streams, which reading it may have changed.
             let events = PyList::empty(py);
-            if let Some(batch) = follower.last_batch(before) {
+            if let Some(batch) = follower.batch() {
                 append_events(py, &events, &batch, layouts)?;
             }
             Ok(Some(events))

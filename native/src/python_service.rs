@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping};
@@ -18,6 +20,7 @@ use crate::python_record::{self, Builder};
 use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::{Accepted, Engine};
+use crate::service::feeder::Feeder;
 use crate::service::operators::{Given, Process, foreign};
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
@@ -185,6 +188,8 @@ impl PyVirtualClock {
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
+    /// What feeds it from a log, if something does.
+    feeder: Mutex<Option<Feeder>>,
 }
 
 impl PyEngine {
@@ -224,7 +229,10 @@ impl PyEngine {
             let spec = Spec::read(spec).map_err(refused)?;
             let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
-            Ok(PyEngine { engine })
+            Ok(PyEngine {
+                engine,
+                feeder: Mutex::default(),
+            })
         })
     }
 
@@ -338,10 +346,46 @@ impl PyEngine {
         })
     }
 
+    /// Feeds it from the log in a folder, from where it last came to.
+    fn follow(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
+        guard(|| {
+            let shared = self.engine.share();
+            let feeder = py.detach(|| Feeder::start(shared, folder));
+            *lock(py, &self.feeder) = Some(feeder.map_err(|error| PyOSError::new_err(error.to_string()))?);
+            Ok(())
+        })
+    }
+
+    /// What became of the log's events: counts by outcome, the next offset, and what is wrong; None without a log.
+    fn fed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        guard(|| {
+            let feeder = lock(py, &self.feeder);
+            let Some(feeder) = feeder.as_ref() else {
+                return Ok(None);
+            };
+            let fed = &feeder.fed;
+            let found = PyDict::new(py);
+            for (name, counter) in [
+                ("offset", &fed.offset),
+                ("accepted", &fed.accepted),
+                ("full", &fed.full),
+                ("duplicate", &fed.duplicate),
+                ("unread", &fed.unread),
+                ("unfit", &fed.unfit),
+            ] {
+                found.set_item(name, counter.load(Ordering::Relaxed))?;
+            }
+            found.set_item("trouble", lock(py, &fed.trouble).clone())?;
+            Ok(Some(found))
+        })
+    }
+
     /// Ends the threads; false if one did not end within so many seconds.
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         guard(|| {
             let timeout = seconds(timeout)?;
+            let feeder = lock(py, &self.feeder).take();
+            py.detach(|| drop(feeder));
             Ok(py.detach(|| self.engine.stop(timeout)))
         })
     }

@@ -267,6 +267,12 @@ class Engine:
     def settle(self, timeout: float) -> bool:
         """Waits until nothing is left to do; False if that was not within so many seconds."""
 
+    def follow(self, folder: PathLike[str] | str) -> None:
+        """Feeds it from the log in a folder, from where it last came to; OSError if that can't be read."""
+
+    def fed(self) -> dict[str, int | str | None] | None:
+        """What became of the log's events: counts by outcome, the next offset, what is wrong; None without a log."""
+
     def stop(self, timeout: float) -> bool:
         """Ends the threads; False if one did not end within so many seconds."""
 

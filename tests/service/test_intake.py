@@ -375,7 +375,9 @@ def test_an_application_says_what_its_intake_is_told(tmp_path: Path) -> None:
         "  a: {attributes: {flow: float}, spellings: {flow: [airflow]}, extras: true}\n"
         "consumers: {c: {input: a}}\n"
         "archive: {path: archive}\n"
-        "service: {listen: 'unix:data/plant.sock', log: {path: data/log, durability: interval 5ms, retain: 7d}}\n"
+        "service:\n"
+        "  listen: 'unix:data/plant.sock'\n"
+        "  log: {path: data/log, durability: interval 5ms, retain: 7d, retain_size: 1.5GB}\n"
     )
     config = config_of(load(tmp_path / "plant.yaml"))
     told = json.loads(config.to_json())
@@ -384,7 +386,7 @@ def test_an_application_says_what_its_intake_is_told(tmp_path: Path) -> None:
         "path": f"{tmp_path}/data/log",
         "durability": "interval 5000",
         "segment_bytes": None,
-        "retain_bytes": None,
+        "retain_bytes": 1_500_000_000,
         "retain_age": 7 * 86_400_000_000,
         "consumers": ["archive"],
     }

@@ -23,6 +23,29 @@ pub enum From {
 }
 
 /// A place in a log.
+///
+/// ```no_run
+/// use _native::log::{Follower, follower::From, schema};
+/// use _native::record::{self, Record};
+///
+/// # fn follow() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut follower = Follower::open("data/log".as_ref(), From::End, false)?;
+/// let (mut layouts, mut generation) = (Vec::new(), 0);
+/// loop {
+///     while follower.advance()? {
+///         if generation != follower.generation() {
+///             layouts = schema::layouts(follower.streams())?;
+///             generation = follower.generation();
+///         }
+///         for (offset, bytes) in follower.batch().iter().flat_map(|batch| batch.records()) {
+///             let record = Record::read(bytes, &layouts[usize::from(record::stream(bytes))])?;
+///             println!("{offset}: {:?} at {}", record.id(), record.time());
+///         }
+///     }
+///     follower.wait(std::time::Duration::from_millis(100))?; // or look whether end() > offset(), without sleeping
+/// }
+/// # }
+/// ```
 pub struct Follower {
     folder: PathBuf,
     tail: Option<Tail>,
@@ -33,6 +56,8 @@ pub struct Follower {
     segment: Option<Segment>,
     /// The offset of the next record to give.
     next: u64,
+    /// The offset that it stood at before the batch that it stands at now.
+    from: u64,
     streams: Vec<StreamSchema>,
     generation: u64,
 }
@@ -57,6 +82,7 @@ impl Follower {
             durable_only,
             segment: None,
             next: 0,
+            from: 0,
             streams: Vec::new(),
             generation: 0,
         };
@@ -148,16 +174,21 @@ impl Follower {
 
     /// The next batch, if there is one; of the first after `open` or `seek`, what comes before the offset is left out.
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, Error> {
+        Ok(if self.advance()? { self.batch() } else { None })
+    }
+
+    /// Goes to the next batch, if there is one; whether there is. Then `batch` gives it, and `streams` are those of it.
+    pub fn advance(&mut self) -> Result<bool, Error> {
         let end = self.end();
         loop {
             if self.next >= end {
-                return Ok(None);
+                return Ok(false);
             }
             if self.segment.is_none() {
                 self.seek(self.next)?;
             }
             let Some(segment) = &mut self.segment else {
-                return Ok(None);
+                return Ok(false);
             };
             segment.grow()?;
             let (head, length) = match frame::read(&segment.map[segment.position..]) {
@@ -179,21 +210,20 @@ impl Follower {
                 Kind::Records => {
                     let after = head.offset + u64::from(head.count);
                     if after > self.next {
-                        // Looked at again, as the borrow can't be handed on from the loop.
-                        let before = std::mem::replace(&mut self.next, after);
-                        return Ok(self.last_batch(before));
+                        self.from = std::mem::replace(&mut self.next, after);
+                        return Ok(true);
                     }
                 }
             }
         }
     }
 
-    /// The batch that `next_batch` gave last, without the records before an offset.
-    pub fn last_batch(&self, from: u64) -> Option<Batch<'_>> {
+    /// The batch that it stands at.
+    pub fn batch(&self) -> Option<Batch<'_>> {
         let segment = self.segment.as_ref()?;
         let (head, start, end) = segment.last?;
         let body = segment.map.get(start..end)?;
-        Some(Batch { head, body }.without_first(from.saturating_sub(head.offset)))
+        Some(Batch { head, body }.without_first(self.from.saturating_sub(head.offset)))
     }
 
     /// Waits until there is more, at most so long; whether there is.

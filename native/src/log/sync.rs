@@ -37,6 +37,8 @@ struct State {
     files: VecDeque<(Arc<File>, u64)>,
     durable: u64,
     failed: Option<String>,
+    /// Whether somebody waits, so that it is not put off.
+    hurry: bool,
     stop: bool,
 }
 
@@ -95,9 +97,13 @@ impl Syncer {
         }
     }
 
-    /// Waits until this ticket is safe.
+    /// Waits until this ticket is safe, which is not put off any longer then.
     pub fn wait(&self, ticket: u64) -> Result<(), String> {
         let mut state = self.shared.lock();
+        if state.durable < ticket {
+            state.hurry = true;
+            self.shared.changed.notify_all();
+        }
         loop {
             if let Some(reason) = &state.failed {
                 return Err(reason.clone());
@@ -132,7 +138,8 @@ fn run(shared: &Shared, durability: Durability, notify: &dyn Fn()) {
             (last + pause).saturating_duration_since(Instant::now())
         });
         let behind = state.files.iter().any(|(_, ticket)| *ticket > state.durable);
-        if behind && (due.is_zero() || state.stop) {
+        if behind && (due.is_zero() || state.stop || state.hurry) {
+            state.hurry = false;
             let files: Vec<_> = state.files.iter().cloned().collect();
             let failed = state.failed.is_some();
             drop(state);

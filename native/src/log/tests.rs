@@ -272,6 +272,37 @@ fn without_a_tail_whole_frames_are_what_there_is() {
 }
 
 #[test]
+fn what_was_not_synced_is_not_called_safe() {
+    let folder = tempfile::tempdir().unwrap();
+    let hour = Durability::Interval(Duration::from_secs(3600));
+    let options = Options {
+        durability: hour,
+        ..Options::default()
+    };
+    let mut log = open(folder.path(), options);
+    // The first append is synced at once, by `sync` if not before; from then on there is an hour's time.
+    append(&mut log, 3).unwrap();
+    log.sync().unwrap();
+    let ticket = append(&mut log, 2).unwrap();
+    assert_eq!((log.tail().appended(), log.tail().durable()), (5, 3));
+    let mut all = Follower::open(folder.path(), From::First, false).unwrap();
+    let mut safe = Follower::open(folder.path(), From::First, true).unwrap();
+    let count = |follower: &mut Follower| {
+        let mut count = 0;
+        while let Some(batch) = follower.next_batch().unwrap() {
+            count += batch.head.count;
+        }
+        count
+    };
+    assert_eq!((count(&mut all), count(&mut safe)), (5, 3));
+    assert!(log.durable().unwrap() < ticket);
+    log.sync().unwrap();
+    assert_eq!(log.durable().unwrap(), ticket);
+    assert_eq!(count(&mut safe), 2);
+    log.tail().remove();
+}
+
+#[test]
 fn what_is_durable_follows_what_is_appended() {
     let folder = tempfile::tempdir().unwrap();
     for durability in [

@@ -84,6 +84,47 @@ impl Shared {
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
+
+    /// A supplier's record; it must fit its stream.
+    pub fn push(&self, stream: usize, bytes: &[u8]) -> Result<Accepted, record::Fault> {
+        let shared = self;
+        let spec = shared.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
+        let length = record::check(bytes, &spec.schema)?;
+        if shared.is_stopping() {
+            return Ok(Accepted::Closed);
+        }
+        let book = &shared.books.streams[stream];
+        if record::flags(bytes) & record::DUPLICATE != 0 {
+            book.duplicate.add(1);
+            return Ok(Accepted::Duplicate);
+        }
+        if shared.topology.readers[stream].count() == 0 {
+            book.unread.add(1);
+            return Ok(Accepted::Unread);
+        }
+        let Some(mut writer) = shared.store.claim(stream) else {
+            book.refused.add(1);
+            return Ok(Accepted::Full);
+        };
+        writer.body().copy(&bytes[..length]);
+        let token = writer.publish(supplier_head(spec, record::time(bytes), monotonic()));
+        let level = &shared.levels[shared.level_places[spec.level]];
+        book.queue.came.add(1);
+        match level.input.push(token, spec.replace) {
+            Pushed::Waits => {}
+            Pushed::Replaced(older) => {
+                book.queue.end(Fate::Replaced);
+                shared.store.release(older, Fate::Replaced);
+            }
+            // The queue has room for as many as the rings have slots, so this does not happen.
+            Pushed::Refused(token) => {
+                book.queue.end(Fate::Shed);
+                shared.store.release(token, Fate::Shed);
+            }
+        }
+        level.workers.wake();
+        Ok(Accepted::Yes)
+    }
 }
 
 /// What became of a supplier's event.
@@ -354,45 +395,14 @@ impl Engine {
         &self.shared
     }
 
+    /// The same, for a thread of its own.
+    pub fn share(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// A supplier's record; it must fit its stream.
     pub fn push(&self, stream: usize, bytes: &[u8]) -> Result<Accepted, record::Fault> {
-        let shared = &*self.shared;
-        let spec = shared.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
-        let length = record::check(bytes, &spec.schema)?;
-        if shared.is_stopping() {
-            return Ok(Accepted::Closed);
-        }
-        let book = &shared.books.streams[stream];
-        if record::flags(bytes) & record::DUPLICATE != 0 {
-            book.duplicate.add(1);
-            return Ok(Accepted::Duplicate);
-        }
-        if shared.topology.readers[stream].count() == 0 {
-            book.unread.add(1);
-            return Ok(Accepted::Unread);
-        }
-        let Some(mut writer) = shared.store.claim(stream) else {
-            book.refused.add(1);
-            return Ok(Accepted::Full);
-        };
-        writer.body().copy(&bytes[..length]);
-        let token = writer.publish(supplier_head(spec, record::time(bytes), monotonic()));
-        let level = &shared.levels[shared.level_places[spec.level]];
-        book.queue.came.add(1);
-        match level.input.push(token, spec.replace) {
-            Pushed::Waits => {}
-            Pushed::Replaced(older) => {
-                book.queue.end(Fate::Replaced);
-                shared.store.release(older, Fate::Replaced);
-            }
-            // The queue has room for as many as the rings have slots, so this does not happen.
-            Pushed::Refused(token) => {
-                book.queue.end(Fate::Shed);
-                shared.store.release(token, Fate::Shed);
-            }
-        }
-        level.workers.wake();
-        Ok(Accepted::Yes)
+        self.shared.push(stream, bytes)
     }
 
     /// Records that lie one behind another, each of whichever stream it names: how many became what, in the order of

@@ -131,6 +131,8 @@ def _value(field: dict[str, Any], definitions: dict[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in field["enum"])
     if field.get("examples") == ["10ms", "5min"]:
         return "duration"
+    if field.get("examples") == ["500MB", "10GB"]:
+        return "size"
     if field.get("type") == "array":
         return f"list of {_value(field['items'], definitions)}"
     if field.get("type") == "object":

@@ -5,6 +5,8 @@ Each section is a model; its field descriptions are the documentation. Durations
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -58,6 +60,36 @@ _DURATION_SCHEMA = WithJsonSchema(
 _as_text = PlainSerializer(format_duration, return_type=str)
 DurationOrZero: TypeAlias = Annotated[int, BeforeValidator(_duration), _as_text, _DURATION_SCHEMA]
 Duration: TypeAlias = Annotated[int, AfterValidator(_positive), BeforeValidator(_duration), _as_text, _DURATION_SCHEMA]
+
+
+#: Bytes in each unit of a size.
+_SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE_TEXT: Final = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\s*")
+
+
+def _size(raw: object) -> int:
+    found = _SIZE_TEXT.fullmatch(raw) if isinstance(raw, str) else None
+    scale = _SIZES.get(found[2]) if found is not None else None
+    if found is None or scale is None:
+        raise PydanticCustomError(
+            "size", "{found} is not a size; write a number and a unit, such as 500MB or 10GB", {"found": repr(raw)}
+        )
+    return int(Decimal(found[1]) * scale)
+
+
+Size: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_size),
+    PlainSerializer(lambda size: f"{size}B", return_type=str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(B|kB|MB|GB|TB|KiB|MiB|GiB)\s*$",
+            "description": "a size: 500MB, 10GB",
+            "examples": ["500MB", "10GB"],
+        }
+    ),
+]
 
 
 def _identifier(raw: str) -> str:
@@ -309,6 +341,7 @@ class LogSection(Section):
         "interval 10ms", description="When events are safe on disk: `each`, `interval 10ms` or `none`."
     )
     retain: Duration | None = Field(None, description="How long the log is kept; never past what is not archived.")
+    retain_size: Size | None = Field(None, description="How much of the log is kept; never past what is not archived.")
 
 
 def _log(raw: object) -> object:
@@ -318,7 +351,10 @@ def _log(raw: object) -> object:
 class ServiceSection(Section):
     """The real-time service."""
 
-    listen: str = Field("unix:data/cepheid.sock", description="`unix:path` or `tcp:host:port`.")
+    listen: str = Field(
+        "unix:data/cepheid.sock", description="Where suppliers connect: `unix:path` or `tcp:host:port`."
+    )
+    deliver: str = Field("unix:data/consumers.sock", description="Where consumers connect, likewise.")
     cores: int | None = Field(None, ge=1, description="Cores for processing; left out, all.")
     log: Annotated[LogSection | None, BeforeValidator(_log, json_schema_input_type=LogSection | Literal["none"])] = (
         Field(LogSection(path="data/log"), description="The event log; `none` runs a graph without one.")

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "demo": "The campus, end to end; ends by itself with a summary.",
     "check": "Say everything that is wrong with an application.",
     "match": "Print what a query finds in files of events.",
+    "service": "Run the intake and the real-time engine of an application.",
     "explain": "Show what the planner made of an application, and why.",
     "fmt": "Write queries in the one form.",
     "doctor": "Say what this machine can and cannot do, and how to mend it.",

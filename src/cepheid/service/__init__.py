@@ -7,7 +7,7 @@ when they are first used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from cepheid.service.engine import Consumer, Engine
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "Engine", "Received", "VirtualClock"]
 
-_MODULES = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
+_MODULES: Final = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
 
 
 def __getattr__(name: str) -> Any:

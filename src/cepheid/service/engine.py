@@ -124,6 +124,10 @@ class Engine:
         counts = self._engine.push_records(records)
         return dict(zip(OUTCOMES, counts, strict=True))
 
+    def follow(self, log: str | Path) -> None:
+        """Takes events from the log in a folder as they come, beginning where an engine last came to."""
+        self._engine.follow(Path(log))
+
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
         if name not in self.stats()["consumers"]:
@@ -138,7 +142,8 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
         found: dict[str, Any] = json.loads(self._engine.stats())
-        return found
+        fed = self._engine.fed()
+        return found if fed is None else {**found, "log": fed}
 
     def write_trace(self, path: str | Path) -> None:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""

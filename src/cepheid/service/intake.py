@@ -115,6 +115,7 @@ def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
         durability=service.log.durability,
         token=token,
         default_stream=app.sections.default_stream,
+        retain_bytes=service.log.retain_size,
         retain_age=service.log.retain,
         consumers=["archive"] if app.sections.archive is not None else [],
     )

@@ -1,0 +1,204 @@
+//! Feeds an engine from the event log: a thread follows the log's tail in shared memory and pushes each record.
+//!
+//! An event that the engine has no room for is passed over and counted, never waited for: a flood on one stream must not
+//! hold up what stands behind it in the log. The log keeps it in any case.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::log::follower::From;
+use crate::log::{Error, Follower, consumers};
+use crate::record;
+use crate::service::engine::{Accepted, Shared};
+use crate::service::scheduling::{Policy, WATCHDOG, adopt};
+
+/// Under this name the log knows how far the engine has come.
+pub const CONSUMER: &str = "engine";
+/// How often that is written down.
+const COMMITTED_EVERY: Duration = Duration::from_secs(1);
+/// So long it waits for the log before it looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What became of the log's events.
+#[derive(Debug, Default)]
+pub struct Fed {
+    /// The offset of the next record.
+    pub offset: AtomicU64,
+    /// Taken by the engine.
+    pub accepted: AtomicU64,
+    /// Passed over, because too many of their stream waited.
+    pub full: AtomicU64,
+    /// Seen before.
+    pub duplicate: AtomicU64,
+    /// Of streams that nothing here reads.
+    pub unread: AtomicU64,
+    /// Of streams that are not what the engine takes them for.
+    pub unfit: AtomicU64,
+    /// What is wrong with the log, if something is.
+    pub trouble: Mutex<Option<String>>,
+}
+
+/// A thread that feeds an engine; it ends with this, or with the engine.
+#[derive(Debug)]
+pub struct Feeder {
+    /// What became of the log's events.
+    pub fed: Arc<Fed>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Feeder {
+    /// Follows the log in a folder: from where an engine last came to, or else from its beginning.
+    pub fn start(engine: Arc<Shared>, folder: PathBuf) -> Result<Feeder, Error> {
+        let from = match consumers::committed(&folder, CONSUMER)? {
+            Some(offset) => From::Offset(offset),
+            None => From::First,
+        };
+        let follower = match Follower::open(&folder, from, false) {
+            // What it was to go on with is not kept any more.
+            Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false)?,
+            other => other?,
+        };
+        let fed = Arc::new(Fed::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut feeding = Feeding {
+            engine,
+            folder,
+            follower,
+            fed: Arc::clone(&fed),
+            stop: Arc::clone(&stop),
+            streams: Vec::new(),
+            generation: None,
+            renumbered: Vec::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("cep-feeder".into())
+            .spawn(move || feeding.run());
+        Ok(Feeder {
+            fed,
+            stop,
+            thread: Some(thread.map_err(|error| Error::Io("start a thread for", PathBuf::new(), error))?),
+        })
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Feeding {
+    engine: Arc<Shared>,
+    folder: PathBuf,
+    follower: Follower,
+    fed: Arc<Fed>,
+    stop: Arc<AtomicBool>,
+    /// By the log's number of a stream, the engine's; None for one that it does not have so.
+    streams: Vec<Option<usize>>,
+    generation: Option<u64>,
+    renumbered: Vec<u8>,
+}
+
+impl Feeding {
+    fn run(&mut self) {
+        // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
+        let _ = adopt(Policy::RoundRobin(WATCHDOG));
+        let mut committed = Instant::now();
+        while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
+            match self.feed() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let _ = self.follower.wait(PATIENCE);
+                }
+                Err(error) => {
+                    self.say(Some(error.to_string()));
+                    thread::sleep(PATIENCE);
+                }
+            }
+            if committed.elapsed() >= COMMITTED_EVERY {
+                self.commit();
+                committed = Instant::now();
+            }
+        }
+        self.commit();
+    }
+
+    /// Pushes the next batch; whether there was one.
+    fn feed(&mut self) -> Result<bool, Error> {
+        let from = self.follower.offset();
+        if self.follower.next_batch()?.is_none() {
+            return Ok(false);
+        }
+        if self.generation != Some(self.follower.generation()) {
+            self.streams = self.matched();
+            self.generation = Some(self.follower.generation());
+        }
+        let Some(batch) = self.follower.last_batch(from) else {
+            return Ok(false);
+        };
+        for (_, bytes) in batch.records() {
+            let Some(Some(stream)) = self.streams.get(usize::from(record::stream(bytes))) else {
+                self.fed.unfit.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            let bytes = if usize::from(record::stream(bytes)) == *stream {
+                bytes
+            } else {
+                self.renumbered.clear();
+                self.renumbered.extend_from_slice(bytes);
+                record::set_stream(&mut self.renumbered, *stream as u16);
+                &self.renumbered
+            };
+            let counter = match self.engine.push(*stream, bytes) {
+                Ok(Accepted::Yes) => &self.fed.accepted,
+                Ok(Accepted::Full) => &self.fed.full,
+                Ok(Accepted::Duplicate) => &self.fed.duplicate,
+                Ok(Accepted::Unread) => &self.fed.unread,
+                Ok(Accepted::Closed) => return Ok(false),
+                Err(_) => &self.fed.unfit,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        self.fed.offset.store(self.follower.offset(), Ordering::Release);
+        Ok(true)
+    }
+
+    /// The engine's numbers of the log's streams, of those that both mean the same by.
+    fn matched(&self) -> Vec<Option<usize>> {
+        let known = &self.engine.spec.streams;
+        let streams = self.follower.streams().iter().enumerate();
+        streams
+            .map(|(number, stream)| {
+                let place = known.iter().position(|known| known.name == stream.name)?;
+                let layout = stream.layout(number as u16).ok()?;
+                let names = stream.attributes.iter().map(|(name, _)| name);
+                let same = layout.kinds == known[place].schema.kinds && names.eq(&known[place].attributes);
+                same.then_some(place)
+            })
+            .collect()
+    }
+
+    fn commit(&self) {
+        let offset = self.fed.offset.load(Ordering::Acquire);
+        if offset > 0 {
+            match consumers::commit(&self.folder, CONSUMER, offset) {
+                Ok(()) => self.say(None),
+                Err(error) => self.say(Some(error.to_string())),
+            }
+        }
+    }
+
+    fn say(&self, trouble: Option<String>) {
+        if let Ok(mut said) = self.fed.trouble.lock() {
+            *said = trouble;
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! The fast lane: queries that stand together at a level, on a thread of that level's priority, over the event log.
+//!
+//! A lane follows the log by itself. So nothing that a query reads is ever replaced or shed on the way (rule G7), late and
+//! duplicate are what the log says they are (E4), and after a restart the same log gives the same matches: the lane goes
+//! through what is kept again, and is silent up to where it had come before.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::event::Row;
+use crate::found::Match;
+use crate::json::{self, Fault, Json, Reading};
+use crate::log::follower::From;
+use crate::log::{Error, Follower, consumers, schema};
+use crate::matcher::{Budget, Matcher, Overflow};
+use crate::record::{self, Record, Schema};
+use crate::service::scheduling::{LevelPolicy, adopt};
+use crate::standing::Standing;
+use crate::value::Val;
+
+/// Under this name, and the level's rank, the log knows how far a lane has come.
+const CONSUMER: &str = "queries";
+const COMMITTED_EVERY: Duration = Duration::from_secs(1);
+/// So long it waits for the log before it looks at the clock.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How many matches wait for who reads them; then the oldest go, counted.
+const WAITING: usize = 4096;
+/// A real-time thread rests for the rest of such a period when it has used its share: see scheduling.rs.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// A query of a lane.
+#[derive(Debug)]
+struct QuerySpec {
+    plan: String,
+    limit: Option<usize>,
+    /// VALID, in microseconds.
+    valid: Option<i64>,
+    sheds: bool,
+}
+
+#[derive(Clone, Debug)]
+struct StreamSpec {
+    name: String,
+    lateness: i64,
+    idle: Option<i64>,
+    valid_for: Option<i64>,
+}
+
+/// A level's queries, as src/cepheid/service/lowering.py writes them.
+#[derive(Debug)]
+pub struct LaneSpec {
+    /// The rank of the level.
+    pub level: usize,
+    queries: Vec<QuerySpec>,
+    streams: Vec<StreamSpec>,
+}
+
+impl LaneSpec {
+    /// Reads it.
+    pub fn read(text: &str) -> Result<LaneSpec, Fault> {
+        let json = json::parse(text)?;
+        let query = |item: &Json| {
+            Ok(QuerySpec {
+                plan: item.member("plan")?.text()?.to_owned(),
+                limit: item.member("limit")?.optional(Json::index)?,
+                valid: item.member("valid")?.optional(Json::int)?,
+                sheds: item.member("stale")?.text()? == "shed",
+            })
+        };
+        let stream = |item: &Json| {
+            Ok(StreamSpec {
+                name: item.member("name")?.text()?.to_owned(),
+                lateness: item.member("lateness")?.int()?,
+                idle: item.member("idle")?.optional(Json::int)?,
+                valid_for: item.member("valid_for")?.optional(Json::int)?,
+            })
+        };
+        Ok(LaneSpec {
+            level: json.member("level")?.index()?,
+            queries: json.member("queries")?.each(query)?,
+            streams: json.member("streams")?.each(stream)?,
+        })
+    }
+}
+
+/// A match on its way to who reads it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The match.
+    pub found: Match,
+    /// When its validity ends; None: never.
+    pub end: Option<i64>,
+    /// Whether that was so when it was delivered.
+    pub stale: bool,
+}
+
+/// The matches of a query that were not read yet.
+#[derive(Debug, Default)]
+pub struct Matches {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+/// What waits, and what became of the rest.
+#[derive(Debug, Default)]
+struct Waiting {
+    matches: VecDeque<Arc<Delivery>>,
+    counts: Counts,
+    is_over: bool,
+}
+
+/// What became of matches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Found, since the lane began.
+    pub found: u64,
+    /// Not delivered, because they were stale and that is shed.
+    pub shed: u64,
+    /// Lost, because nobody read them.
+    pub lost: u64,
+}
+
+impl Matches {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, delivery: Delivery, sheds: bool) {
+        let mut waiting = self.lock();
+        waiting.counts.found += 1;
+        if delivery.stale && sheds {
+            waiting.counts.shed += 1;
+            return;
+        }
+        if waiting.matches.len() >= WAITING {
+            waiting.matches.pop_front();
+            waiting.counts.lost += 1;
+        }
+        waiting.matches.push_back(Arc::new(delivery));
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// The next match, waited for at most so long; None also when the lane has ended.
+    pub fn next(&self, timeout: Option<Duration>) -> Option<Arc<Delivery>> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut waiting = self.lock();
+        loop {
+            if let Some(found) = waiting.matches.pop_front() {
+                return Some(found);
+            }
+            if waiting.is_over {
+                return None;
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            if left.is_zero() {
+                return None;
+            }
+            let woken = self.changed.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What became of its matches.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A lane at work; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Lane {
+    /// By query.
+    pub matches: Arc<Vec<Matches>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why a lane could not begin.
+#[derive(Debug)]
+pub enum Refused {
+    /// A plan is not right.
+    Plan(Fault),
+    /// The log can't be read.
+    Log(Error),
+}
+
+impl Lane {
+    /// Begins to follow the log in a folder.
+    pub fn start(spec: LaneSpec, policy: LevelPolicy, folder: PathBuf) -> Result<Lane, Refused> {
+        let groups = groups(&spec).map_err(Refused::Plan)?;
+        let consumer = format!("{CONSUMER}-{}", spec.level);
+        let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
+        let follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
+        let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut running = Running {
+            spec,
+            policy,
+            folder,
+            consumer,
+            follower,
+            groups,
+            matches: Arc::clone(&matches),
+            stop: Arc::clone(&stop),
+            silent_to: silent_to.unwrap_or(0),
+            layouts: Vec::new(),
+            generation: None,
+        };
+        let thread = thread::Builder::new()
+            .name("cep-lane".into())
+            .spawn(move || running.run());
+        let thread = thread.map_err(|error| Refused::Log(Error::Io("start a thread for", PathBuf::new(), error)))?;
+        Ok(Lane {
+            matches,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Queries that read the same streams, and so have one watermark.
+struct Group {
+    standing: Standing,
+    /// By place in `standing`, the query's number.
+    queries: Vec<usize>,
+    /// By place in `standing`.
+    clocks: Vec<Clock>,
+    /// By number of the stream in the log: its place here, and where its attributes are.
+    places: Vec<Option<(u16, Vec<Option<usize>>)>>,
+}
+
+/// How far a stream has come.
+struct Clock {
+    stream: StreamSpec,
+    greatest: i64,
+    heard: Instant,
+}
+
+impl Clock {
+    /// The stream's watermark (rule E5).
+    fn watermark(&self, idle_counts: bool) -> i64 {
+        let seen = self.greatest.saturating_sub(self.stream.lateness);
+        match self.stream.idle {
+            Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
+                seen.max(now().saturating_sub(self.stream.lateness))
+            }
+            _ => seen,
+        }
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
+    let mut found: Vec<(Vec<String>, Vec<(usize, Matcher)>)> = Vec::new();
+    for (number, query) in spec.queries.iter().enumerate() {
+        let budget = query.limit.map(|events| Budget {
+            events,
+            overflow: Overflow::ShedOldest,
+        });
+        let mut matcher = Matcher::new(&query.plan, budget)?;
+        matcher.make_eager();
+        let streams: Vec<String> = matcher.plan().streams.iter().map(|s| s.name.to_string()).collect();
+        match found.iter_mut().find(|(known, _)| *known == streams) {
+            Some((_, queries)) => queries.push((number, matcher)),
+            None => found.push((streams, vec![(number, matcher)])),
+        }
+    }
+    let group = |(_, queries): (Vec<String>, Vec<(usize, Matcher)>)| {
+        let (queries, matchers): (Vec<usize>, Vec<Matcher>) = queries.into_iter().unzip();
+        let standing = Standing::new(matchers);
+        let clock = |stream: &crate::standing::Stream| Clock {
+            stream: spec
+                .streams
+                .iter()
+                .find(|known| known.name == stream.name)
+                .cloned()
+                .unwrap_or(StreamSpec {
+                    name: stream.name.clone(),
+                    lateness: 0,
+                    idle: None,
+                    valid_for: None,
+                }),
+            greatest: i64::MIN,
+            heard: Instant::now(),
+        };
+        let clocks = standing.streams().iter().map(clock).collect();
+        Group {
+            standing,
+            queries,
+            clocks,
+            places: Vec::new(),
+        }
+    };
+    Ok(found.into_iter().map(group).collect())
+}
+
+/// A record as a group sees it.
+struct Seen<'r> {
+    record: &'r Record<'r>,
+    stream: u16,
+    slots: &'r [Option<usize>],
+}
+
+impl Row for Seen<'_> {
+    fn time(&self) -> i64 {
+        self.record.time()
+    }
+
+    fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    fn id(&self) -> Val<'_> {
+        Row::id(self.record)
+    }
+
+    fn value(&self, slot: usize) -> Val<'_> {
+        match self.slots.get(slot) {
+            Some(Some(slot)) => self.record.get(*slot),
+            _ => Val::Null,
+        }
+    }
+}
+
+struct Running {
+    spec: LaneSpec,
+    policy: LevelPolicy,
+    folder: PathBuf,
+    consumer: String,
+    follower: Follower,
+    groups: Vec<Group>,
+    matches: Arc<Vec<Matches>>,
+    stop: Arc<AtomicBool>,
+    /// What was found up to this offset was delivered before.
+    silent_to: u64,
+    layouts: Vec<Schema>,
+    generation: Option<u64>,
+}
+
+impl Running {
+    fn run(&mut self) {
+        let _ = adopt(self.policy.worker);
+        let mut committed = Instant::now();
+        let mut period = Instant::now();
+        let mut busy = Duration::ZERO;
+        while !self.stop.load(Ordering::SeqCst) {
+            let began = Instant::now();
+            let went_on = self.follow().unwrap_or(false);
+            busy += began.elapsed();
+            if !went_on {
+                self.advance(true);
+                let _ = self.follower.wait(PATIENCE);
+            }
+            if committed.elapsed() >= COMMITTED_EVERY {
+                self.commit();
+                committed = Instant::now();
+            }
+            self.rest(&mut period, &mut busy);
+        }
+        self.commit();
+        self.matches.iter().for_each(Matches::end);
+    }
+
+    /// A real-time thread leaves some time to others, so that Linux never stops all of them.
+    fn rest(&self, period: &mut Instant, busy: &mut Duration) {
+        let passed = period.elapsed();
+        if passed >= PERIOD {
+            (*period, *busy) = (Instant::now(), Duration::ZERO);
+        } else if let Some(share) = self.policy.share
+            && busy.as_micros() * 1000 > PERIOD.as_micros() * u128::from(share)
+        {
+            thread::sleep(PERIOD - passed);
+        }
+    }
+
+    /// Takes the next batch; whether there was one.
+    fn follow(&mut self) -> Result<bool, Error> {
+        let from = self.follower.offset();
+        if self.follower.next_batch()?.is_none() {
+            return Ok(false);
+        }
+        if self.generation != Some(self.follower.generation()) {
+            self.layouts = schema::layouts(self.follower.streams()).unwrap_or_default();
+            let streams = self.follower.streams();
+            self.groups.iter_mut().for_each(|group| group.place(streams));
+            self.generation = Some(self.follower.generation());
+        }
+        if let Some(batch) = self.follower.last_batch(from) {
+            for (_, bytes) in batch.records() {
+                if record::flags(bytes) & (record::LATE | record::DUPLICATE) != 0 {
+                    continue;
+                }
+                let Some(layout) = self.layouts.get(usize::from(record::stream(bytes))) else {
+                    continue;
+                };
+                if let Ok(record) = Record::read(bytes, layout) {
+                    self.groups.iter_mut().for_each(|group| group.push(&record));
+                }
+            }
+        }
+        self.advance(false);
+        Ok(true)
+    }
+
+    fn advance(&mut self, idle_counts: bool) {
+        let silent = self.follower.offset() <= self.silent_to;
+        for group in &mut self.groups {
+            let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
+            let Some(watermark) = watermarks.min() else { continue };
+            for (place, found) in group.standing.advance(Some(watermark)) {
+                if silent {
+                    continue;
+                }
+                let number = group.queries[place];
+                let query = &self.spec.queries[number];
+                for found in found {
+                    let end = end(query, &group.clocks, &found);
+                    let stale = end.is_some_and(|end| now() >= end);
+                    let delivery = Delivery { found, end, stale };
+                    self.matches[number].put(delivery, query.sheds);
+                }
+            }
+        }
+    }
+
+    fn commit(&self) {
+        let _ = consumers::commit(&self.folder, &self.consumer, self.follower.offset());
+    }
+}
+
+/// When a match's validity ends: VALID after its time, or that of its completing event (rule Q7).
+fn end(query: &QuerySpec, clocks: &[Clock], found: &Match) -> Option<i64> {
+    if let Some(valid) = query.valid {
+        return Some(found.time.saturating_add(valid));
+    }
+    let last = found.last()?;
+    let valid_for = clocks.get(usize::from(last.stream))?.stream.valid_for?;
+    Some(last.time.saturating_add(valid_for))
+}
+
+impl Group {
+    /// Finds the streams of this group among the log's.
+    fn place(&mut self, streams: &[schema::StreamSchema]) {
+        let of = |stream: &schema::StreamSchema| {
+            let own = self.standing.streams();
+            let place = own.iter().position(|known| known.name == stream.name)?;
+            let slot = |name: &String| stream.attributes.iter().position(|(known, _)| known == name);
+            Some((place as u16, own[place].attributes.iter().map(slot).collect()))
+        };
+        self.places = streams.iter().map(of).collect();
+    }
+
+    fn push(&mut self, record: &Record<'_>) {
+        let Some(Some((stream, slots))) = self.places.get(usize::from(record.stream())) else {
+            return;
+        };
+        let clock = &mut self.clocks[usize::from(*stream)];
+        clock.greatest = clock.greatest.max(record.time());
+        clock.heard = Instant::now();
+        self.standing.push(&Seen {
+            record,
+            stream: *stream,
+            slots,
+        });
+    }
+}

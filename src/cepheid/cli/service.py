@@ -1,0 +1,38 @@
+"""`cepheid service APP`: the intake and the real-time engine of an application, kept alive until it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import click
+
+from cepheid.app import load
+from cepheid.service.intake import IntakeError
+from cepheid.service.supervisor import ServiceFailed, Supervisor
+
+
+@click.command()
+@click.argument("app", type=click.Path())
+def command(app: str) -> None:
+    """Run the intake and the real-time engine of the application file APP, until it is interrupted.
+
+    A token for addresses that others can reach is taken from the environment variable CEPHEID_TOKEN.
+    """
+    application = load(app)
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    try:
+        with Supervisor(application, Path(app), token=os.environ.get("CEPHEID_TOKEN")) as service:
+            for notice in service.parts[-1].ready["notices"]:
+                click.echo(f"note: {notice}", err=True)
+            click.echo(f"suppliers: {', '.join(service.suppliers)}")
+            click.echo(f"consumers: {service.consumers}")
+            service.watch(reading.fileno(), lambda text: click.echo(text, err=True))
+    except (ServiceFailed, IntakeError) as failed:
+        raise click.ClickException(str(failed)) from None

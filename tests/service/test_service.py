@@ -1,0 +1,198 @@
+"""`cepheid service`: real processes, from a supplier's push to a consumer's receipt, through kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cepheid.app import load
+from cepheid.model.events import Event
+from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
+from cepheid.service.engine import Engine
+from cepheid.service.log import LogReader
+from cepheid.service.outlet import NeedsToken, Outlet
+from cepheid.service.received import Received
+from cepheid.service.supplier import Supplier
+from tests.service.intakes import tail_of
+
+COMMAND = (sys.executable, "-m", "cepheid.cli.main")
+APPLICATION = """
+name: plant
+levels: [critical, background]
+streams:
+  air: {attributes: {sensor: string, flow: float}, period: 10ms}
+graph:
+  high: {kind: threshold, inputs: [air], attribute: flow, above: 5}
+  every: {kind: filter, inputs: [air], where: "?e.flow IS NOT NULL"}
+consumers:
+  alarm: {input: high, level: critical}
+  all: {input: every, level: background}
+service: {listen: "unix:supply.sock", deliver: "unix:deliver.sock", log: LOG}
+"""
+
+
+@contextmanager
+def service(folder: Path, log: str = "{path: log, durability: each}") -> Iterator[subprocess.Popen[str]]:
+    (folder / "app.yaml").write_text(APPLICATION.replace("LOG", log))
+    command = [*COMMAND, "service", "app.yaml"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        if not lines[0]:
+            pytest.fail(process.stderr.read() if process.stderr else "")
+        assert lines == ["suppliers: unix:supply.sock\n", "consumers: unix:deliver.sock\n"]
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        if (folder / "log").exists():
+            for log_folder in (folder / "log", folder / "log" / "dead"):
+                tail_of(log_folder).unlink(missing_ok=True)
+
+
+def children(process: subprocess.Popen[str]) -> dict[str, int]:
+    """The processes that the service started, by their names."""
+    found = {}
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            found[next(part for part in command if part.startswith("cepheid.service."))] = int(pid)
+    return found
+
+
+def wait_for(folder: Path, offset: int) -> dict[str, object]:
+    """The service's books, once its engine has come to an offset of the log."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            stats = read_stats(f"unix:{folder / 'deliver.sock'}")
+        except OSError:
+            stats = {}
+        if stats and stats["log"]["offset"] >= offset:
+            return stats
+        time.sleep(0.02)
+    raise AssertionError(f"the engine has not come to {offset}: {stats.get('log')}")
+
+
+def air(number: int, flow: float = 1.0) -> Event:
+    return Event("air", number, number * 1000, {"sensor": "D105", "flow": flow})
+
+
+@pytest.mark.parametrize("log", ["{path: log, durability: each}", "none"])
+def test_from_supplier_to_consumer(tmp_path: Path, log: str) -> None:
+    with (
+        service(tmp_path, log) as process,
+        ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "alarm") as consumer,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+    ):
+        first: list[Received] = []
+        consumer.call(first.append)
+        number = 0
+        deadline = time.monotonic() + 30
+        # The client may not be there for the first ones.
+        while not first and time.monotonic() < deadline:
+            number += 1
+            supplier.push(air(number, flow=9.0 if number % 2 else 1.0))
+            supplier.flush()
+            time.sleep(0.02)
+        assert first
+        assert first[0].consumer == "alarm"
+        assert process.poll() is None
+
+
+def test_the_engine_dies_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    with service(tmp_path) as process, Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier:
+        for number in range(50):
+            supplier.push(air(number))
+        supplier.flush()
+        wait_for(tmp_path, 50)
+        engine = children(process)["cepheid.service.process"]
+        os.kill(engine, signal.SIGKILL)
+        # The intake does not need the engine.
+        for number in range(50, 100):
+            supplier.push(air(number))
+        supplier.flush()
+        stats = wait_for(tmp_path, 100)
+        assert children(process)["cepheid.service.process"] != engine
+        assert stats["log"]["trouble"] is None  # type: ignore[index]
+        with LogReader(tmp_path / "log") as reader:
+            assert [logged.event.id for logged in reader] == list(range(100))
+
+
+def test_the_intake_dies_and_suppliers_go_on(tmp_path: Path) -> None:
+    with service(tmp_path) as process, Supplier(f"unix:{tmp_path / 'supply.sock'}", patience=60) as supplier:
+        for number in range(50):
+            supplier.push(air(number))
+        supplier.flush()
+        os.kill(children(process)["cepheid.service.intake"], signal.SIGKILL)
+        for number in range(50, 100):
+            supplier.push(air(number))
+        supplier.flush()
+        wait_for(tmp_path, 100)
+        with LogReader(tmp_path / "log") as reader:
+            assert [logged.event.id for logged in reader] == list(range(100))
+
+
+def test_what_is_wrong_with_the_application_is_said(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text("name: plant\nstreams: {air: {attributes: {flow: flaot}}}\n")
+    done = subprocess.run(
+        [*COMMAND, "service", "app.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "flaot" in done.stderr
+    assert "app.yaml:2:" in done.stderr
+
+
+def test_who_may_connect(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "none"))
+    with Engine(load(tmp_path / "app.yaml")) as engine:
+        with pytest.raises(NeedsToken, match="can be reached from elsewhere"):
+            Outlet(engine, "tcp:0.0.0.0:0")
+        with Outlet(engine, "tcp:127.0.0.1:0", token="secret") as outlet:
+            with pytest.raises(RefusedByService, match="the token is missing or wrong"):
+                next(iter(ConsumerClient(outlet.address, "alarm")))
+            with pytest.raises(RefusedByService, match="there is no consumer 'alram'; there are: alarm, all"):
+                next(iter(ConsumerClient(outlet.address, "alram", token="secret")))
+            assert set(read_stats(outlet.address, "secret")["consumers"]) == {"alarm", "all"}
+
+
+def test_a_client_that_does_not_read_loses_its_oldest(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "none"))
+    with (
+        Engine(load(tmp_path / "app.yaml")) as engine,
+        Outlet(engine, f"unix:{tmp_path / 'o.sock'}") as outlet,
+        socket.socket(socket.AF_UNIX) as lazy,
+    ):
+        lazy.connect(outlet.address.removeprefix("unix:"))
+        lazy.sendall(b'{"consumer": "all"}\n')
+        with lazy.makefile("rb") as lines:
+            assert json.loads(lines.readline()) == {"consumer": "all"}
+            busy = ConsumerClient(outlet.address, "all")
+            seen: list[object] = []
+            busy.call(lambda one: seen.append(one.id))
+            deadline = time.monotonic() + 30
+            number = 0
+            while len(seen) < 4000 and time.monotonic() < deadline:
+                for _ in range(50):
+                    number += 1
+                    engine.push("air", {"id": number, "time": number, "sensor": "x" * 500, "flow": 1.0})
+                engine.settle()
+            assert len(seen) >= 4000, "the one who reads is not held up"
+            busy.close()
