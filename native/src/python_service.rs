@@ -4,26 +4,33 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyDict, PyMapping, PyTuple};
 
+use crate::digest::hex;
+use crate::found_columns::Names;
 use crate::json::Fault;
+use crate::machine;
+use crate::plan::Plan;
 use crate::python::guard;
 use crate::python_operator::PythonFunction;
 use crate::python_record::{self, Builder};
+use crate::python_shown::Shown;
 use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::{Accepted, Engine};
 use crate::service::feeder::Feeder;
+use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
 use crate::service::operators::{Given, Process, foreign};
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
+use crate::service::scheduling::policies;
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
 use crate::service::supplier::{Group, supply};
@@ -184,12 +191,26 @@ impl PyVirtualClock {
     }
 }
 
+/// a match as a tuple, end of validity, whether it is stale
+type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
+
+/// A query of a lane.
+struct LaneQuery {
+    matches: Arc<Vec<Matches>>,
+    number: usize,
+    plan: Plan,
+    shown: Shown,
+}
+
 /// A graph run by native threads.
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
+    /// The lanes of queries, and for each query its lane, its number there, and its names.
+    lanes: Mutex<Vec<Lane>>,
+    queries: Mutex<HashMap<String, LaneQuery>>,
 }
 
 impl PyEngine {
@@ -232,6 +253,8 @@ impl PyEngine {
             Ok(PyEngine {
                 engine,
                 feeder: Mutex::default(),
+                lanes: Mutex::default(),
+                queries: Mutex::default(),
             })
         })
     }
@@ -356,6 +379,78 @@ impl PyEngine {
         })
     }
 
+    /// Runs queries of a level over the log in a folder: for each its name, its plan, and the names of its outputs and
+    /// group values; `spec` says the rest (src/cepheid/service/lowering.py).
+    fn start_lane(
+        &self,
+        py: Python<'_>,
+        folder: PathBuf,
+        spec: &str,
+        queries: Vec<(String, String, Vec<String>, Vec<String>)>,
+    ) -> PyResult<()> {
+        guard(|| {
+            let lane = LaneSpec::read(spec).map_err(refused)?;
+            let level = lane.level;
+            let own = &self.engine.shared().spec;
+            let real_time = own.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
+            let policies = policies(own.levels.len(), own.prioritised, real_time);
+            let policy = policies.get(level).copied();
+            let policy = policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))?;
+            let started = py.detach(|| Lane::start(lane, policy, folder));
+            let lane = started.map_err(|error| match error {
+                Refused::Plan(fault) => refused(fault),
+                Refused::Log(error) => PyOSError::new_err(error.to_string()),
+            })?;
+            for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
+                let plan = Plan::read(&plan).map_err(refused)?;
+                let query = LaneQuery {
+                    matches: Arc::clone(&lane.matches),
+                    number,
+                    shown: Shown::new(py, &plan, &Names { outputs, groups }),
+                    plan,
+                };
+                lock(py, &self.queries).insert(name, query);
+            }
+            lock(py, &self.lanes).push(lane);
+            Ok(())
+        })
+    }
+
+    /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity and whether it is stale;
+    /// waited for at most so many seconds (None: until the engine stops).
+    #[pyo3(signature = (query, timeout=None))]
+    fn read_match<'py>(&self, py: Python<'py>, query: &str, timeout: Option<f64>) -> PyResult<Option<Found<'py>>> {
+        guard(|| {
+            let timeout = timeout.map(seconds).transpose()?;
+            let (matches, number) = {
+                let queries = lock(py, &self.queries);
+                let known = queries.get(query);
+                let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
+                (Arc::clone(&known.matches), known.number)
+            };
+            let Some(delivery) = py.detach(|| matches[number].next(timeout)) else {
+                return Ok(None);
+            };
+            let queries = lock(py, &self.queries);
+            let Some(known) = queries.get(query) else {
+                return Ok(None);
+            };
+            let id = hex(&delivery.found.id(&known.plan));
+            let tuple = known.shown.tuple(py, &delivery.found, &id)?;
+            Ok(Some((tuple, delivery.end, delivery.stale)))
+        })
+    }
+
+    /// What became of the matches of each query: found, shed and lost.
+    fn query_counts(&self, py: Python<'_>) -> HashMap<String, (u64, u64, u64)> {
+        let queries = lock(py, &self.queries);
+        let counts = queries.iter().map(|(name, query)| {
+            let counts = query.matches[query.number].counts();
+            (name.clone(), (counts.found, counts.shed, counts.lost))
+        });
+        counts.collect()
+    }
+
     /// What became of the log's events: counts by outcome, the next offset, and what is wrong; None without a log.
     fn fed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         guard(|| {
@@ -385,7 +480,8 @@ impl PyEngine {
         guard(|| {
             let timeout = seconds(timeout)?;
             let feeder = lock(py, &self.feeder).take();
-            py.detach(|| drop(feeder));
+            let lanes = std::mem::take(&mut *lock(py, &self.lanes));
+            py.detach(|| drop((feeder, lanes)));
             Ok(py.detach(|| self.engine.stop(timeout)))
         })
     }

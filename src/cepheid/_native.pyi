@@ -270,6 +270,17 @@ class Engine:
     def follow(self, folder: PathLike[str] | str) -> None:
         """Feeds it from the log in a folder, from where it last came to; OSError if that can't be read."""
 
+    def start_lane(
+        self, folder: PathLike[str] | str, spec: str, queries: list[tuple[str, str, list[str], list[str]]]
+    ) -> None:
+        """Runs queries of a level over the log in a folder (src/cepheid/service/lanes.py)."""
+
+    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
+        """The next match of a query in a lane, the end of its validity, and whether it is stale."""
+
+    def query_counts(self) -> dict[str, tuple[int, int, int]]:
+        """What became of the matches of each query: found, shed and lost."""
+
     def fed(self) -> dict[str, int | str | None] | None:
         """What became of the log's events: counts by outcome, the next offset, what is wrong; None without a log."""
 

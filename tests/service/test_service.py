@@ -42,8 +42,10 @@ service: {listen: "unix:supply.sock", deliver: "unix:deliver.sock", log: LOG}
 
 
 @contextmanager
-def service(folder: Path, log: str = "{path: log, durability: each}") -> Iterator[subprocess.Popen[str]]:
-    (folder / "app.yaml").write_text(APPLICATION.replace("LOG", log))
+def service(
+    folder: Path, log: str = "{path: log, durability: each}", application: str = APPLICATION
+) -> Iterator[subprocess.Popen[str]]:
+    (folder / "app.yaml").write_text(application.replace("LOG", log))
     command = [*COMMAND, "service", "app.yaml"]
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -133,15 +133,14 @@ impl Feeding {
 
     /// Pushes the next batch; whether there was one.
     fn feed(&mut self) -> Result<bool, Error> {
-        let from = self.follower.offset();
-        if self.follower.next_batch()?.is_none() {
+        if !self.follower.advance()? {
             return Ok(false);
         }
         if self.generation != Some(self.follower.generation()) {
             self.streams = self.matched();
             self.generation = Some(self.follower.generation());
         }
-        let Some(batch) = self.follower.last_batch(from) else {
+        let Some(batch) = self.follower.batch() else {
             return Ok(false);
         };
         for (_, bytes) in batch.records() {

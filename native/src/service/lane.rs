@@ -276,8 +276,11 @@ fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Matchers, with their queries' numbers.
+type Numbered = Vec<(usize, Matcher)>;
+
 fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
-    let mut found: Vec<(Vec<String>, Vec<(usize, Matcher)>)> = Vec::new();
+    let mut found: Vec<(Vec<String>, Numbered)> = Vec::new();
     for (number, query) in spec.queries.iter().enumerate() {
         let budget = query.limit.map(|events| Budget {
             events,
@@ -291,7 +294,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
             None => found.push((streams, vec![(number, matcher)])),
         }
     }
-    let group = |(_, queries): (Vec<String>, Vec<(usize, Matcher)>)| {
+    let group = |(_, queries): (Vec<String>, Numbered)| {
         let (queries, matchers): (Vec<usize>, Vec<Matcher>) = queries.into_iter().unzip();
         let standing = Standing::new(matchers);
         let clock = |stream: &crate::standing::Stream| Clock {
@@ -401,8 +404,7 @@ impl Running {
 
     /// Takes the next batch; whether there was one.
     fn follow(&mut self) -> Result<bool, Error> {
-        let from = self.follower.offset();
-        if self.follower.next_batch()?.is_none() {
+        if !self.follower.advance()? {
             return Ok(false);
         }
         if self.generation != Some(self.follower.generation()) {
@@ -411,7 +413,7 @@ impl Running {
             self.groups.iter_mut().for_each(|group| group.place(streams));
             self.generation = Some(self.follower.generation());
         }
-        if let Some(batch) = self.follower.last_batch(from) {
+        if let Some(batch) = self.follower.batch() {
             for (_, bytes) in batch.records() {
                 if record::flags(bytes) & (record::LATE | record::DUPLICATE) != 0 {
                     continue;
@@ -449,7 +451,11 @@ impl Running {
         }
     }
 
+    /// Says how far it has come, once all that was found is read: what was not is to be found again.
     fn commit(&self) {
+        if self.matches.iter().any(|matches| !matches.lock().matches.is_empty()) {
+            return;
+        }
         let _ = consumers::commit(&self.folder, &self.consumer, self.follower.offset());
     }
 }

@@ -28,11 +28,17 @@ _ID: Final = -1
 _TIME: Final = -2
 
 
-def compile_query(checked: Checked, now: int) -> str:
-    """The plan of a query that is registered at `now` (microseconds)."""
+def compile_query(checked: Checked, now: int, *, live: bool = False) -> str:
+    """The plan of a query that is registered at `now` (microseconds).
+
+    A `live` query without WITHIN sees what comes from now on (rule Q5).
+    """
     if checked.query.path is not None:
         raise ValueError("PATH is for the knowledge base, which the matcher does not know")
-    return json.dumps(_Compiler(checked, now).plan(), ensure_ascii=False, separators=(",", ":"))
+    plan = _Compiler(checked, now).plan()
+    if live and checked.query.within is None:
+        plan["within"] = [now, INT64_MAX]
+    return json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
 
 
 def within(query: Query, now: int) -> tuple[int, int]:

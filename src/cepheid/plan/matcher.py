@@ -125,10 +125,10 @@ class Matcher:
         return self._native.counters()
 
 
-def compiled(checked: Checked, now: int) -> tuple[str, list[str], list[str]]:
+def compiled(checked: Checked, now: int, *, live: bool = False) -> tuple[str, list[str], list[str]]:
     """A query as the native core takes it: its plan, and the names of its outputs and group values."""
     names = [output.name for output in checked.outputs]
-    return compile_query(checked, now), names, list(checked.groups)
+    return compile_query(checked, now, live=live), names, list(checked.groups)
 
 
 def limits(budget: Budget | None) -> tuple[int | None, str]:

@@ -26,6 +26,7 @@ from cepheid.app.application import Application
 from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
 from cepheid.service.functions import Function, Functions
+from cepheid.service.lanes import Found, lanes, match_of
 from cepheid.service.lowering import lower
 from cepheid.service.received import Received
 
@@ -69,6 +70,23 @@ class Consumer:
         return thread
 
 
+class MatchConsumer:
+    """The matches of a query in the fast lane. An iterator that ends when the engine is closed."""
+
+    def __init__(self, engine: _native.Engine, query: str) -> None:
+        self.query = query
+        self._engine = engine
+
+    def get(self, timeout: float | None = None) -> Found | None:
+        """The next match; None if none came within so many seconds, or the engine was closed."""
+        found = self._engine.read_match(self.query, timeout)
+        return None if found is None else match_of(self.query, found)
+
+    def __iter__(self) -> Iterator[Found]:
+        while (found := self.get()) is not None:
+            yield found
+
+
 class Engine:
     """A graph at work. `functions` gives operators of the kinds python and native theirs, by the operators' names."""
 
@@ -97,6 +115,7 @@ class Engine:
         # Threads that run Python operators must not outlive the interpreter.
         weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
+        self._plan = plan
         for notice in self._engine.notices():
             _log.warning("%s", notice)
 
@@ -125,8 +144,20 @@ class Engine:
         return dict(zip(OUTCOMES, counts, strict=True))
 
     def follow(self, log: str | Path) -> None:
-        """Takes events from the log in a folder as they come, beginning where an engine last came to."""
-        self._engine.follow(Path(log))
+        """Takes events from the log in a folder as they come, beginning where an engine last came to.
+
+        The queries in the fast lane follow it too; they need a log.
+        """
+        folder = Path(log)
+        for lane in lanes(self._plan, folder):
+            self._engine.start_lane(folder, lane.spec, lane.queries)
+        self._engine.follow(folder)
+
+    def matches(self, query: str) -> MatchConsumer:
+        """The reading end of a query in the fast lane, by the query's name."""
+        if query not in self._engine.query_counts():
+            raise KeyError(f"the service runs no query '{query}'")
+        return MatchConsumer(self._engine, query)
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
@@ -143,7 +174,12 @@ class Engine:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
         found: dict[str, Any] = json.loads(self._engine.stats())
         fed = self._engine.fed()
-        return found if fed is None else {**found, "log": fed}
+        if fed is not None:
+            found["log"] = fed
+        words = ("found", "shed", "lost")
+        counts = self._engine.query_counts().items()
+        found["queries"] = {name: dict(zip(words, numbers, strict=True)) for name, numbers in counts}
+        return found
 
     def write_trace(self, path: str | Path) -> None:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from cepheid.model.types import Value
 from cepheid.service.engine import Engine
+from cepheid.service.lanes import Found
 from cepheid.service.received import Received
 from cepheid.service.wire import parse_address
 
@@ -39,15 +40,26 @@ class NeedsToken(ValueError):
     """An address that others can reach, and no token to keep them out."""
 
 
-def line_of(received: Received) -> bytes:
-    """An event as a line."""
-    content = {
-        "id": received.id,
-        "time": received.time,
-        "end": received.end,
-        "marks": sorted(received.marks),
-        "attributes": {name: _plain(value) for name, value in received.attributes.items()},
-    }
+def line_of(received: Received | Found) -> bytes:
+    """An event, or a match of a query, as a line."""
+    if isinstance(received, Found):
+        match = received.match
+        content: dict[str, object] = {
+            "id": match.id,
+            "time": match.time,
+            "end": received.end,
+            "marks": ["stale"] if received.stale else [],
+            "attributes": {name: _plain(value) for name, value in match.select.items()},
+            "events": match.events,
+        }
+    else:
+        content = {
+            "id": received.id,
+            "time": received.time,
+            "end": received.end,
+            "marks": sorted(received.marks),
+            "attributes": {name: _plain(value) for name, value in received.attributes.items()},
+        }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -160,7 +172,8 @@ class Outlet:
             raise ValueError("the token is missing or wrong")
         if "stats" in hello:
             return
-        known = self._engine.stats()["consumers"]
+        stats = self._engine.stats()
+        known = [*stats["consumers"], *stats["queries"]]
         if hello.get("consumer") not in known:
             raise ValueError(f"there is no consumer '{hello.get('consumer')}'; there are: {', '.join(known) or 'none'}")
         with self._lock:
@@ -186,7 +199,8 @@ class Outlet:
 
     def _read(self, consumer: str) -> None:
         """Hands a consumer's events to its clients, as long as there are any."""
-        reader = self._engine.consumer(consumer)
+        is_query = consumer in self._engine.stats()["queries"]
+        reader = self._engine.matches(consumer) if is_query else self._engine.consumer(consumer)
         while True:
             received = reader.get(timeout=0.2)
             with self._lock:
