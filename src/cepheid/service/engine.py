@@ -134,6 +134,15 @@ class Engine:
             number = next(self._numbers)
         return self._engine.push(stream, number, clock.time_ns() // 1000 if time is None else time, attributes)
 
+    def push_records(self, records: bytes | bytearray | memoryview) -> dict[Outcome, int]:
+        """Records one behind another, as `arrays.row_bytes` or the log gives them: how many became what.
+
+        Streams have the numbers of the log: their places in the order of names. A record that does not fit is a
+        ValueError with its place; those before it are pushed.
+        """
+        counts = self._engine.push_records(records)
+        return dict(zip(OUTCOMES, counts, strict=True))
+
     def follow(self, log: str | Path) -> None:
         """Takes events from the log in a folder as they come, beginning where an engine last came to.
 
@@ -149,15 +158,6 @@ class Engine:
         if query not in self._engine.query_counts():
             raise KeyError(f"the service runs no query '{query}'")
         return MatchConsumer(self._engine, query)
-
-    def push_records(self, records: bytes | bytearray | memoryview) -> dict[Outcome, int]:
-        """Records one behind another, as `arrays.row_bytes` or the log gives them: how many became what.
-
-        Streams have the numbers of the log: their places in the order of names. A record that does not fit is a
-        ValueError with its place; those before it are pushed.
-        """
-        counts = self._engine.push_records(records)
-        return dict(zip(OUTCOMES, counts, strict=True))
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
