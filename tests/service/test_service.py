@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cepheid.app import load
+from cepheid.cli.top import view
 from cepheid.model.events import Event
 from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
 from cepheid.service.engine import Engine
@@ -198,3 +204,42 @@ def test_a_client_that_does_not_read_loses_its_oldest(tmp_path: Path) -> None:
                 engine.settle()
             assert len(seen) >= 4000, "the one who reads is not held up"
             busy.close()
+
+
+def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
+    application = APPLICATION.replace("deliver:", 'metrics: "tcp:127.0.0.1:0", deliver:')
+    with (
+        service(tmp_path, application=application) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().removeprefix("metrics: ").strip()
+        for number in range(20):
+            supplier.push(air(number, flow=9.0))
+        supplier.flush()
+        wait_for(tmp_path, 20)
+        with urllib.request.urlopen(url) as answer:
+            page = answer.read().decode()
+        assert 'cepheid_consumer_came_total{consumer="all"} 20' in page
+        assert "cepheid_log_accepted_total 20" in page
+        assert 'cepheid_level_latency_seconds{level="critical",quantile="0.99"} 0.' in page
+        for line in page.splitlines():
+            assert line.startswith("# ") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.]+", line), line
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url.removesuffix("/metrics"))
+        shown = subprocess.run(
+            [*COMMAND, "top", "app.yaml", "--once"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        stats = json.loads(shown.stdout)
+        assert stats["log"]["offset"] == 20
+        console = Console(width=120, file=io.StringIO())
+        console.print(view(stats, stats, 1.0))
+        drawn = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20"))
+
+
+def test_top_without_a_service_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "none"))
+    done = subprocess.run([*COMMAND, "top", "app.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "start it: cepheid service app.yaml" in done.stderr

@@ -355,6 +355,9 @@ class ServiceSection(Section):
         "unix:data/cepheid.sock", description="Where suppliers connect: `unix:path` or `tcp:host:port`."
     )
     deliver: str = Field("unix:data/consumers.sock", description="Where consumers connect, likewise.")
+    metrics: str | None = Field(
+        None, description="Where Prometheus reads `/metrics`: `tcp:host:port`; left out, nowhere."
+    )
     cores: int | None = Field(None, ge=1, description="Cores for processing; left out, all.")
     log: Annotated[LogSection | None, BeforeValidator(_log, json_schema_input_type=LogSection | Literal["none"])] = (
         Field(LogSection(path="data/log"), description="The event log; `none` runs a graph without one.")

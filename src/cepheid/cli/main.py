@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "check": "Say everything that is wrong with an application.",
     "match": "Print what a query finds in files of events.",
     "service": "Run the intake and the real-time engine of an application.",
+    "top": "Show what a running service does, anew every second.",
     "explain": "Show what the planner made of an application, and why.",
     "fmt": "Write queries in the one form.",
     "doctor": "Say what this machine can and cannot do, and how to mend it.",

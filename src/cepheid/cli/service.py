@@ -33,6 +33,8 @@ def command(app: str) -> None:
                 click.echo(f"note: {notice}", err=True)
             click.echo(f"suppliers: {', '.join(service.suppliers)}")
             click.echo(f"consumers: {service.consumers}")
+            if "metrics" in service.parts[-1].ready:
+                click.echo(f"metrics: {service.parts[-1].ready['metrics']}")
             service.watch(reading.fileno(), lambda text: click.echo(text, err=True))
     except (ServiceFailed, IntakeError) as failed:
         raise click.ClickException(str(failed)) from None

@@ -238,7 +238,7 @@ def _first_line(connection: socket.socket) -> dict[str, Any]:
 def _listening(address: str, token: str | None) -> socket.socket:
     target = parse_address(address)
     if isinstance(target, tuple):
-        if token is None and not _is_loopback(target[0]):
+        if token is None and not is_loopback(target[0]):
             raise NeedsToken(
                 f"{address} can be reached from elsewhere: give a token, or listen on loopback or unix:path"
             )
@@ -256,7 +256,8 @@ def _listening(address: str, token: str | None) -> socket.socket:
     return listening
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
     if host == "localhost":
         return True
     try:

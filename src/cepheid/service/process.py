@@ -18,6 +18,7 @@ from cepheid.app.application import Application
 from cepheid.app.load import load
 from cepheid.service.engine import Engine
 from cepheid.service.intake import IntakeConfig, IntakeThread
+from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import Outlet
 
 
@@ -46,6 +47,8 @@ def run(app: Application, *, token: str | None = None) -> int:
             engine.follow(folder)
             ready["suppliers"] = list(intake.listening)
         outlet = stack.enter_context(Outlet(engine, consumers_address(app), token))
+        if service is not None and service.metrics is not None:
+            ready["metrics"] = stack.enter_context(MetricsPage(engine.stats, service.metrics, token)).url
         print(json.dumps(ready | {"consumers": outlet.address, "notices": engine.notices}), flush=True)
         signal.sigwait({signal.SIGTERM, signal.SIGINT})
     return 0

@@ -1,0 +1,117 @@
+"""The service's counters and latencies as a page that Prometheus reads, over HTTP."""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from cepheid.service.outlet import NeedsToken, is_loopback
+from cepheid.service.wire import parse_address
+
+Stats = Mapping[str, Any]
+
+#: Of each kind of part, the counters that are shown, with what they count.
+_COUNTERS: Final = {
+    "streams": {"refused": "events that the engine had no room for", "duplicate": "events seen before"},
+    "operators": {
+        "invoked": "times that all inputs were there",
+        "fired": "runs",
+        "emitted": "events produced",
+        "failed": "runs that failed",
+        "stale": "inputs that were stale",
+        "relative": "relative sets that did not hold",
+        "stuck": "times that it did not return for a second",
+    },
+    "consumers": {"came": "events", "lost": "events that were not read in time", "stale": "events stale when pushed"},
+    "queries": {"found": "matches", "shed": "matches that were stale", "lost": "matches that were not read in time"},
+    "levels": {"fired": "runs", "pauses": "rests that leave time to others"},
+}
+_LATENCIES: Final = {"consumers": "latency", "levels": "latency", "operators": "run"}
+_QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
+
+
+def page(stats: Stats) -> str:
+    """The page."""
+    return "".join(f"{line}\n" for line in _lines(stats))
+
+
+def _lines(stats: Stats) -> Iterator[str]:
+    for parts, counters in _COUNTERS.items():
+        one = "query" if parts == "queries" else parts.removesuffix("s")
+        for counter, meaning in counters.items():
+            name = f"cepheid_{one}_{counter}_total"
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} counter"
+            for part, book in stats.get(parts, {}).items():
+                if counter in book:
+                    yield f'{name}{{{one}="{_quoted(part)}"}} {book[counter]}'
+    for parts, key in _LATENCIES.items():
+        one = parts.removesuffix("s")
+        name = f"cepheid_{one}_{key}_seconds"
+        yield f"# HELP {name} {'how long a run takes' if key == 'run' else 'from the last push to the delivery'}"
+        yield f"# TYPE {name} summary"
+        for part, book in stats.get(parts, {}).items():
+            found = book.get(key)
+            if found is None:
+                continue
+            label = f'{one}="{_quoted(part)}"'
+            for quantile, field in _QUANTILES.items():
+                yield f'{name}{{{label},quantile="{quantile}"}} {found[field] / 1e9:.9f}'
+            yield f"{name}_sum{{{label}}} {found['mean_ns'] * found['count'] / 1e9:.9f}"
+            yield f"{name}_count{{{label}}} {found['count']}"
+    for field, value in stats.get("log", {}).items():
+        if isinstance(value, int):
+            kind = "gauge" if field == "offset" else "counter"
+            name = f"cepheid_log_{field}" + ("" if kind == "gauge" else "_total")
+            yield f"# TYPE {name} {kind}"
+            yield f"{name} {value}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class MetricsPage:
+    """Serves the page at an address; a context manager. Beyond loopback it asks for `Authorization: Bearer TOKEN`."""
+
+    def __init__(self, stats: Callable[[], Stats], address: str, token: str | None = None) -> None:
+        target = parse_address(address)
+        if not isinstance(target, tuple):
+            raise ValueError(f"a page needs tcp:host:port, not {address}")
+        if token is None and not is_loopback(target[0]):
+            raise NeedsToken(f"{address} can be reached from elsewhere: give a token, or use loopback")
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                given = self.headers.get("Authorization", "")
+                if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+                    self.send_error(401)
+                    return
+                if self.path != "/metrics":
+                    self.send_error(404, explain="The page is /metrics.")
+                    return
+                body = page(stats()).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Says nothing of each request."""
+
+        self._server = ThreadingHTTPServer(target, Handler)
+        self._server.daemon_threads = True
+        host, port = self._server.server_address[:2]
+        self.url = f"http://{host!s}:{port}/metrics"
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def __enter__(self) -> MetricsPage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
