@@ -8,56 +8,13 @@ use std::sync::Arc;
 
 use crate::aggregate::aggregate;
 use crate::event::{Events, Handle, List};
-use crate::expr::{Bindings, Expr};
+use crate::expr::Bindings;
 use crate::found::{Bound, Match};
+use crate::partial::{Part, Pending, Sink};
 use crate::partition::Lists;
 use crate::plan::{After, Plan, Policy, Role};
 use crate::sorted::{Number, SORTED_FROM};
 use crate::value::{Key, Value};
-
-/// What a variable of a partial match is bound to.
-#[derive(Clone, Debug)]
-pub enum Part {
-    /// Nothing.
-    Unbound,
-    /// One event.
-    One(Handle),
-    /// Several, in E2's order.
-    Many(Box<[Handle]>),
-}
-
-impl Part {
-    /// The events.
-    pub fn handles(&self) -> &[Handle] {
-        match self {
-            Part::Unbound => &[],
-            Part::One(handle) => std::slice::from_ref(handle),
-            Part::Many(handles) => handles,
-        }
-    }
-}
-
-/// A match that waits for its deadline, because its last step is open (rule S4).
-#[derive(Clone, Debug)]
-pub struct Pending {
-    /// What is bound, by variable.
-    pub events: Box<[Part]>,
-    /// Whether all else holds if the last step, a `?e?`, stays unbound.
-    pub holds: bool,
-    /// When all that matters is known: the deadline, or the last bound event's time if that is later.
-    pub due: i64,
-    /// Whether the last step, a `?e?`, has had an event.
-    pub found: bool,
-}
-
-/// Where a judge puts what it finds.
-#[derive(Default)]
-pub struct Sink {
-    /// Matches that are complete.
-    pub matches: Vec<Match>,
-    /// Those that wait.
-    pub pending: Vec<Pending>,
-}
 
 /// Who is bound to what, while a match is put together. Kept from one judge to the next, to allocate nothing.
 #[derive(Debug, Default)]
@@ -721,39 +678,4 @@ impl<'p> Judge<'p> {
 
 fn within((low, high): (i64, i64), time: i64) -> bool {
     low <= time && time <= high
-}
-
-impl Plan {
-    /// The selected values, unless HAVING or a condition in SELECT is against it.
-    pub fn select(&self, scope: &Bindings<'_>) -> Option<Vec<Value>> {
-        if self
-            .joins
-            .iter()
-            .any(|join| join.variables == 0 && !join.condition.holds(scope))
-        {
-            return None;
-        }
-        if self.having.as_ref().is_some_and(|having| !having.holds(scope)) {
-            return None;
-        }
-        let mut selected = Vec::with_capacity(self.outputs.len());
-        for output in &self.outputs {
-            if output
-                .condition
-                .as_ref()
-                .is_some_and(|condition| !condition.holds(scope))
-            {
-                return None;
-            }
-            let value = match &output.expression {
-                Expr::Attribute(attribute) => {
-                    let event = scope.event(attribute.variable);
-                    event.map_or(Value::Null, |event| attribute.kept(event))
-                }
-                other => other.value(scope).into_value(),
-            };
-            selected.push(if output.float { value.into_float() } else { value });
-        }
-        Some(selected)
-    }
 }

@@ -20,8 +20,10 @@ pub mod log;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
+pub mod partial;
 pub mod partition;
 pub mod plan;
+mod plan_derived;
 mod plan_parts;
 pub mod policy;
 #[cfg(feature = "python")]

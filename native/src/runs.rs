@@ -5,7 +5,8 @@ use std::ops::{Bound, Range};
 
 use crate::bounds::FOREVER;
 use crate::event::{Events, Handle};
-use crate::judge::{Judge, Sink};
+use crate::judge::Judge;
+use crate::partial::Sink;
 use crate::plan::{Plan, Role};
 use crate::sorted::{Number, side};
 use crate::value::Val;

@@ -1,0 +1,285 @@
+//! What follows from a query's plan: what is kept of events, how they are found, in which order they are bound.
+
+use crate::bounds::{self, FOREVER};
+use crate::expr::{Attribute, Expr, Sign, Slot};
+use crate::plan::{Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step};
+
+impl Plan {
+    /// Finds what follows from what was read.
+    pub(crate) fn derive(&mut self) {
+        self.find_kept();
+        self.find_once();
+        self.find_indexes();
+        self.find_ranges();
+        self.find_ranged_steps();
+        self.places = self.find_places();
+        self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
+        let last_step = self.places.iter().filter_map(|place| place.step).max();
+        self.last_places = (0..self.places.len())
+            .filter(|&p| self.places[p].step.is_none() || self.places[p].step == last_step)
+            .collect();
+        self.deadlines = self.find_deadlines();
+        let trailing = self.trailing();
+        let maybes = (1..self.steps.len()).chain((!self.steps.is_empty()).then_some(0));
+        self.maybe_order = maybes
+            .filter(|&step| self.steps[step].role == Role::Maybe && Some(step) != trailing)
+            .collect();
+        self.relate_open_steps();
+        self.runs_only = self.policy == Policy::Next && !self.steps.iter().any(Step::is_open);
+        self.furthest = bounds::furthest(self);
+        let kept: Vec<i64> = (0..self.variables.len()).map(|v| bounds::kept(self, v)).collect();
+        self.horizon = kept.iter().copied().max().unwrap_or(0);
+        // A run of MATCH NEXT is rebuilt from all events since its first, so all are kept equally long; and from those
+        // that an open first step looked at before it.
+        let reach = if self.steps.first().is_some_and(Step::is_open) {
+            2
+        } else {
+            1
+        };
+        let of_runs = self.horizon.saturating_mul(reach).min(FOREVER);
+        for (variable, kept) in self.variables.iter_mut().zip(kept) {
+            variable.kept = if self.policy == Policy::Next { of_runs } else { kept };
+        }
+    }
+
+    /// What is read in FILTERs only need not be kept.
+    fn find_kept(&mut self) {
+        let mut kept: Vec<Vec<bool>> = self.streams.iter().map(|s| vec![false; s.attributes.len()]).collect();
+        let mut mark = |attribute: &Attribute| {
+            for (slots, slot) in kept.iter_mut().zip(&attribute.slots) {
+                if let Slot::At(place) = slot
+                    && let Some(kept) = slots.get_mut(*place)
+                {
+                    *kept = true;
+                }
+            }
+        };
+        self.joins.iter().for_each(|join| join.condition.visit(&mut mark));
+        self.having.iter().for_each(|having| having.visit(&mut mark));
+        for output in &self.outputs {
+            output.expression.visit(&mut mark);
+            output.condition.iter().for_each(|condition| condition.visit(&mut mark));
+        }
+        let arguments = self
+            .aggregates
+            .iter()
+            .filter_map(|aggregate| aggregate.argument.as_ref());
+        arguments.for_each(|argument| argument.visit(&mut mark));
+        self.group_by.iter().for_each(&mut mark);
+        let keys = self.variables.iter().filter_map(|v| v.key.as_ref());
+        let keys = keys.chain(self.streams.iter().filter_map(|s| s.key.as_ref()));
+        keys.flatten().for_each(&mut mark);
+        for (stream, kept) in self.streams.iter_mut().zip(kept) {
+            stream.kept = kept;
+        }
+    }
+
+    fn find_once(&mut self) {
+        for (number, part) in self.keys.iter_mut().enumerate() {
+            let keys = self
+                .variables
+                .iter()
+                .filter_map(|variable| variable.key.as_ref()?.get(number));
+            part.once = keys
+                .flat_map(|attribute| &attribute.slots)
+                .all(|slot| *slot != Slot::Id);
+        }
+    }
+
+    fn find_indexes(&mut self) {
+        for join in &self.joins {
+            let Expr::Compare(Sign::Equal, sides) = &join.condition else {
+                continue;
+            };
+            let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                continue;
+            };
+            for (own, other) in [(one, other), (other, one)] {
+                let variable = own.variable;
+                let key = self.variables[variable].key.as_deref().unwrap_or_default();
+                // What the partition's key says need not be said again.
+                if variable == other.variable || key.iter().any(|part| part.slots == own.slots) {
+                    continue;
+                }
+                let same = |index: &Index| index.variable == variable && index.attribute.slots == own.slots;
+                let index = self.indexes.iter().position(same).unwrap_or_else(|| {
+                    self.indexes.push(Index {
+                        variable,
+                        attribute: own.clone(),
+                        float: false,
+                    });
+                    self.indexes.len() - 1
+                });
+                self.indexes[index].float |= own.float || other.float;
+                self.variables[variable].probes.push(Probe {
+                    index,
+                    other: other.clone(),
+                });
+            }
+        }
+    }
+
+    fn find_ranges(&mut self) {
+        for join in &self.joins {
+            let Expr::Compare(sign, sides) = &join.condition else {
+                continue;
+            };
+            let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                continue;
+            };
+            let Some(turned) = sign.turned() else { continue };
+            for (own, sign, other) in [(one, *sign, other), (other, turned, one)] {
+                let variable = own.variable;
+                // NEXT asks for the first by time, and finds its runs otherwise.
+                if variable == other.variable || self.policy == Policy::Next {
+                    continue;
+                }
+                let same = |index: &RangeIndex| index.variable == variable && index.attribute.slots == own.slots;
+                let index = self.range_indexes.iter().position(same).unwrap_or_else(|| {
+                    let attribute = own.clone();
+                    self.range_indexes.push(RangeIndex { variable, attribute });
+                    self.range_indexes.len() - 1
+                });
+                let other = other.clone();
+                self.variables[variable].ranges.push(RangeProbe { index, sign, other });
+            }
+        }
+    }
+
+    fn find_ranged_steps(&mut self) {
+        for number in 0..self.steps.len() {
+            let [variable] = self.steps[number].variables.as_slice() else {
+                continue;
+            };
+            let variable = *variable;
+            if self.steps[number].role != Role::One {
+                continue;
+            }
+            // Every run that waits here has bound those of earlier steps that take one event.
+            let is_before = |other: usize| {
+                let step = self.variables[other].step;
+                step.is_some_and(|step| step < number && self.steps[step].role == Role::One)
+            };
+            let ranged = self.joins.iter().find_map(|join| {
+                let Expr::Compare(sign, sides) = &join.condition else {
+                    return None;
+                };
+                let (Expr::Attribute(one), Expr::Attribute(other)) = (&sides.0, &sides.1) else {
+                    return None;
+                };
+                // From the side of what is bound: `own sign other` is `other turned own`.
+                let (own, sign, other) = match (one.variable == variable, other.variable == variable) {
+                    (true, false) => (one, sign.turned()?, other),
+                    (false, true) if sign.turned().is_some() => (other, *sign, one),
+                    _ => return None,
+                };
+                is_before(other.variable).then(|| Ranged {
+                    own: own.clone(),
+                    sign,
+                    other: other.clone(),
+                })
+            });
+            self.steps[number].ranged = ranged;
+        }
+    }
+
+    fn relate_open_steps(&mut self) {
+        let count = |role: Role| self.steps.iter().filter(|step| step.role == role).count();
+        self.lone_maybe = count(Role::Maybe) == 1 && count(Role::Many) == 0;
+        let Some(last) = self.trailing() else { return };
+        let own = self.steps[last].variables[0];
+        let is_open = |v: usize| v != own && self.variables[v].step.is_some_and(|s| self.steps[s].is_open());
+        let joined = |join: &Join| {
+            let names = |v: usize| join.variables >> v & 1 == 1;
+            names(own) && (0..self.variables.len()).any(|v| names(v) && is_open(v))
+        };
+        let listed = |w: &Span| w.variables.contains(&own) && w.variables.iter().any(|&v| is_open(v));
+        self.trailing_matters = self.joins.iter().any(joined) || self.windows.iter().any(listed);
+        self.judged_late = self.steps[last].role == Role::Many && self.windows.iter().any(listed);
+    }
+
+    fn find_places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            match step.role {
+                Role::One => places.extend(step.variables.iter().map(|&v| Place {
+                    variables: vec![v],
+                    step: Some(number),
+                })),
+                Role::Any => places.push(Place {
+                    variables: step.variables.clone(),
+                    step: Some(number),
+                }),
+                _ => {}
+            }
+        }
+        for (number, variable) in self.variables.iter().enumerate() {
+            if variable.step.is_none() {
+                places.push(Place {
+                    variables: vec![number],
+                    step: None,
+                });
+            }
+        }
+        places
+    }
+
+    /// Binds next what is tied most to what is bound: an equality, another join, a window, a neighbouring step.
+    fn order_from(&self, first: usize) -> Vec<usize> {
+        let mask = |place: usize| self.places[place].variables.iter().fold(0u64, |m, &v| m | 1 << v);
+        let mut bound = mask(first);
+        let mut taken = vec![first];
+        while taken.len() < self.places.len() {
+            let tied = |place: &usize| {
+                let with = bound | mask(*place);
+                let joined = |join: &&Join| join.variables & !with == 0 && join.variables & mask(*place) != 0;
+                let joins = self.joins.iter().filter(joined).map(|join| match join.condition {
+                    Expr::Compare(Sign::Equal, _) => 8,
+                    _ => 4,
+                });
+                let windows = self.windows.iter().filter(|window| {
+                    let listed = window.variables.iter().fold(0u64, |m, &v| m | 1 << v);
+                    listed & bound != 0 && listed & mask(*place) != 0
+                });
+                let steps = taken.iter().filter(|&&other| {
+                    let (one, other) = (self.places[*place].step, self.places[other].step);
+                    one.zip(other).is_some_and(|(one, other)| one.abs_diff(other) == 1)
+                });
+                joins.sum::<usize>() + windows.count() * 3 + steps.count()
+            };
+            let rest = (0..self.places.len()).filter(|p| !taken.contains(p));
+            // Of equals the last step, because its time is bounded closest.
+            match rest.max_by_key(|p| (tied(p), self.places[*p].step)) {
+                Some(next) => {
+                    bound |= mask(next);
+                    taken.push(next);
+                }
+                None => break,
+            }
+        }
+        taken.remove(0);
+        taken
+    }
+
+    fn find_deadlines(&self) -> Vec<usize> {
+        let Some(last) = self.trailing() else {
+            return Vec::new();
+        };
+        let own = self.variables[self.steps[last].variables[0]].windows.clone();
+        // A window that lists nothing besides this step ends nothing.
+        let useful = |w: &usize| {
+            self.windows[*w]
+                .variables
+                .iter()
+                .any(|v| !self.steps[last].variables.contains(v))
+        };
+        let own: Vec<usize> = own.into_iter().filter(useful).collect();
+        if !own.is_empty() {
+            return own;
+        }
+        let first = &self.steps[0].variables;
+        (0..self.windows.len())
+            .filter(|&w| self.windows[w].variables.iter().any(|v| first.contains(v)))
+            .collect()
+    }
+}
