@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,9 @@ from pyspark.sql import types as st
 
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
-from cepheid.model.events import Event, OrderKey
-from cepheid.model.matches import Bound, EventRef, Match, Window
+from cepheid.language.printer import normal_form
+from cepheid.model.events import Event, EventId, OrderKey
+from cepheid.model.matches import Bound, EventRef, Match, MatchIds, Window
 from cepheid.model.time import EPOCH
 from cepheid.model.types import Value
 from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, match
@@ -23,9 +25,10 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
     """The matches of a query among events, found by Spark, in the order of rule O2."""
     types = _column_types(checked)
     events = [event for event in events if event.stream in checked.streams]
-    # A column has one type: where streams have ids of both kinds, all are text, and told apart again by their event.
+    # A column has one type: where streams have ids of both kinds, all are text, in the same order (rule E2), and told
+    # apart again by their event.
     has_text = any(isinstance(e.id, str) for e in events)
-    known = {(e.stream, str(e.id) if has_text else e.id): e for e in events}
+    known = {(e.stream, _text(e.id) if has_text else e.id): e for e in events}
     schema = st.StructType([st.StructField("stream", st.StringType())])
     schema.add("id", st.StringType() if has_text else st.LongType()).add("time", st.LongType())
     for name, kind in types.items():
@@ -38,8 +41,16 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
         found = frame.transform(match(checked.query, stream="stream", now=now)).collect()
     by_name = {f"{stream}/{event_id}": e for (stream, event_id), e in known.items()}
     matches = [_match(row, checked, by_name) for row in found]
+    if has_text:
+        ids = MatchIds(normal_form(checked.query))
+        matches = [m if m.window is not None else replace(m, id=ids.of_events(m.events)) for m in matches]
     order = {(e.stream, e.id): e.order for e in events}
     return sorted(matches, key=lambda m: _order(m, checked, order))
+
+
+def _text(event_id: EventId) -> str:
+    """An id as text that is ordered as it is."""
+    return event_id if isinstance(event_id, str) else f"{event_id + 2**63:020d}"
 
 
 def _column_types(checked: Checked) -> dict[str, ValueType]:
