@@ -27,7 +27,7 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
     events = [event for event in events if event.stream in checked.streams]
     # A column has one type: where streams have ids of both kinds, all are text, in the same order (rule E2), and told
     # apart again by their event.
-    has_text = any(isinstance(e.id, str) for e in events)
+    has_text = "string" in checked.id_kinds.values()
     known = {(e.stream, _text(e.id) if has_text else e.id): e for e in events}
     schema = st.StructType([st.StructField("stream", st.StringType())])
     schema.add("id", st.StringType() if has_text else st.LongType()).add("time", st.LongType())
