@@ -107,7 +107,7 @@ impl Matcher {
             .collect();
         let columns = Columns::of(batch, &wanted)?;
         let mut streams = Streams::of(batch, &wanted, stream)?;
-        let masks = masks(&plan, &columns, batch.len());
+        let (masks, are_judged) = masks(&plan, &columns, batch.len());
         let in_time = || columns.time.least().is_some_and(|least| least >= self.watermark);
         let skips = plan.policy != Policy::Strict && matches!(streams, Streams::All(Some(_))) && in_time();
         for place in 0..batch.len() {
@@ -117,7 +117,8 @@ impl Matcher {
                 continue;
             }
             if let Some(row) = columns.row(&wanted, &mut streams, place)? {
-                self.push_candidate(&row, candidates).map_err(Refused::Exhausted)?;
+                self.push_candidate(&row, candidates, are_judged)
+                    .map_err(Refused::Exhausted)?;
                 row.check(&wanted)?;
             }
         }
@@ -203,8 +204,15 @@ impl BatchRow<'_, '_> {
 }
 
 /// For each row the variables that it may qualify for, a bit each, by those FILTERs that can be judged a column at a
-/// time; None if there are none, or a float is no number, which is for the rows to find.
-fn masks(plan: &Plan, columns: &Columns<'_>, rows: usize) -> Option<Vec<u64>> {
+/// time, and whether these are all; None if there are none, or a float is no number, which is for the rows to find.
+fn masks(plan: &Plan, columns: &Columns<'_>, rows: usize) -> (Option<Vec<u64>>, bool) {
+    let mut all = true;
+    let masks = some_masks(plan, columns, rows, &mut all);
+    let are_judged = all && masks.is_some();
+    (masks, are_judged)
+}
+
+fn some_masks(plan: &Plan, columns: &Columns<'_>, rows: usize, all: &mut bool) -> Option<Vec<u64>> {
     let [slots] = columns.slots.as_slice() else {
         return None;
     };
@@ -215,7 +223,9 @@ fn masks(plan: &Plan, columns: &Columns<'_>, rows: usize) -> Option<Vec<u64>> {
         flags.clear();
         flags.resize(rows, true);
         for filter in variable.filters.iter().flat_map(Expr::conjuncts) {
-            any |= keep(filter, slots, &mut flags)?;
+            let kept = keep(filter, slots, &mut flags)?;
+            any |= kept;
+            *all &= kept;
         }
         for (mask, flag) in masks.iter_mut().zip(&flags) {
             *mask |= u64::from(*flag) << number;

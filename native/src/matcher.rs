@@ -169,12 +169,17 @@ impl Matcher {
 
     /// Takes a record, unless nothing in the query wants it.
     pub fn push(&mut self, row: &impl Row) -> Result<(), Exhausted> {
-        self.push_candidate(row, u64::MAX)
+        self.push_candidate(row, u64::MAX, false)
     }
 
-    /// Takes a record that can qualify only for some variables, a bit each.
+    /// Takes a record that can qualify only for some variables, a bit each; if they are judged, it does.
     #[inline]
-    pub(crate) fn push_candidate(&mut self, row: &impl Row, candidates: u64) -> Result<(), Exhausted> {
+    pub(crate) fn push_candidate(
+        &mut self,
+        row: &impl Row,
+        candidates: u64,
+        are_judged: bool,
+    ) -> Result<(), Exhausted> {
         self.counters.events += 1;
         let time = row.time();
         if time < self.plan.within.0 || time > self.plan.within.1 {
@@ -185,7 +190,7 @@ impl Matcher {
             return Ok(());
         }
         let mask = match candidates {
-            0 => 0,
+            candidates if candidates == 0 || are_judged => candidates,
             _ => qualifies(&self.plan, row, candidates),
         };
         if mask == 0 && self.plan.policy != Policy::Strict {

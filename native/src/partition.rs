@@ -54,6 +54,9 @@ struct Tables {
     indexes: Vec<HashMap<Key, List>>,
     sorted: Sorted,
     waiting: Vec<Option<Box<Waiting>>>,
+    /// Some that are not used now: partitions begin and end to wait all the time.
+    #[allow(clippy::vec_box)] // they move in and out as they are
+    spare: Vec<Box<Waiting>>,
     /// Places by the hash of their key.
     places: HashTable<u32>,
     free: Vec<u32>,
@@ -278,6 +281,11 @@ impl Partitions {
     #[inline]
     fn home(&mut self, plan: &Plan, event: Held<'_>, variable: usize) -> Option<u32> {
         match &plan.variables[variable].key {
+            // Where there is no run, only an event of the first step makes one.
+            Some(key) if plan.runs_only && plan.steps[0].mask >> variable & 1 == 0 => {
+                let (_, found) = self.tables.find(plan, &self.hasher, key, event)?;
+                Some(found.unwrap_or(SHARED))
+            }
             Some(key) => self.tables.place(plan, &self.hasher, key, event),
             None => Some(SHARED),
         }
@@ -301,7 +309,8 @@ impl Partitions {
             runs::next(plan, events, &mut judge, runs, (event, mask), changes, &mut sink);
             self.desk = judge.leave();
             if !changes.is_empty() {
-                waiting.get_or_insert_default().runs.change(plan, events, changes);
+                let waiting = waiting.get_or_insert_with(|| self.tables.spare.pop().unwrap_or_default());
+                waiting.runs.change(plan, events, changes);
             }
         } else {
             let starts = plan
@@ -323,7 +332,7 @@ impl Partitions {
                 .iter()
                 .flat_map(|part| part.handles())
                 .for_each(|h| events.hold(*h));
-            let waiting = waiting.get_or_insert_default();
+            let waiting = waiting.get_or_insert_with(|| self.tables.spare.pop().unwrap_or_default());
             waiting.pending.insert((pending.due, self.pendings), pending);
         }
         if let Some(waiting) = waiting {
@@ -443,15 +452,15 @@ impl Tables {
         Judge::new(plan, events, self.lists(plan, place), self.lists(plan, SHARED), desk)
     }
 
-    /// The place of the partition of an event, made if need be; None if a null in its key excludes it.
+    /// The place of the partition of an event, if there is one, and the hash of its key; None if a null excludes it.
     #[inline]
-    fn place(
-        &mut self,
+    fn find(
+        &self,
         plan: &Plan,
         hasher: &DefaultHashBuilder,
         attributes: &[Attribute],
         event: Held<'_>,
-    ) -> Option<u32> {
+    ) -> Option<(u64, Option<u32>)> {
         let mut state = hasher.build_hasher();
         for (part, kind) in plan.key(attributes, event).zip(&plan.keys) {
             part?.hash_part(kind.once, &mut state);
@@ -462,8 +471,21 @@ impl Tables {
             let wanted = plan.key(attributes, event).flatten();
             known.zip(wanted).all(|((a, kind), b)| a.is_part(kind.once, &b))
         };
-        if let Some(place) = self.places.find(hash, same) {
-            return Some(*place);
+        Some((hash, self.places.find(hash, same).copied()))
+    }
+
+    /// The place of the partition of an event, made if need be; None if a null in its key excludes it.
+    #[inline]
+    fn place(
+        &mut self,
+        plan: &Plan,
+        hasher: &DefaultHashBuilder,
+        attributes: &[Attribute],
+        event: Held<'_>,
+    ) -> Option<u32> {
+        let (hash, found) = self.find(plan, hasher, attributes, event)?;
+        if found.is_some() {
+            return found;
         }
         let place = match self.free.pop() {
             Some(place) => place,
@@ -495,7 +517,11 @@ impl Tables {
 
     /// Puts back what a partition waits with.
     fn wait(&mut self, place: u32, waiting: Box<Waiting>) {
-        self.waiting[place as usize] = (!waiting.is_empty()).then_some(waiting);
+        if !waiting.is_empty() {
+            self.waiting[place as usize] = Some(waiting);
+        } else if self.spare.len() < SMALL {
+            self.spare.push(waiting);
+        }
     }
 
     fn push(&mut self, plan: &Plan, events: &Events, place: u32, variable: usize, event: Handle) {

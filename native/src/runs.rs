@@ -134,13 +134,17 @@ impl Runs {
         }
         let bound = self.bound(plan, place);
         bound.iter().flatten().for_each(|event| events.release(*event));
+        if self.len() == 1 {
+            // The room stays, for the next.
+            self.runs.clear();
+            self.events.clear();
+            self.free.clear();
+            return;
+        }
         self.runs[place as usize].step = OVER;
         self.free.push(place);
         if self.len() < INDEXED_TO {
             self.index = None;
-        }
-        if self.is_empty() {
-            *self = Runs::default();
         }
     }
 

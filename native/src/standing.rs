@@ -270,7 +270,7 @@ impl Standing {
             if self.failed[query].is_some() {
                 continue;
             }
-            if let Err(full) = self.matchers[query].push_candidate(&Seen { row, reader }, mask) {
+            if let Err(full) = self.matchers[query].push_candidate(&Seen { row, reader }, mask, false) {
                 self.failed[query] = Some(full);
             }
             if !std::mem::replace(&mut self.is_active[query], true) {
