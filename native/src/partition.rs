@@ -165,10 +165,9 @@ impl Partitions {
     }
 
     fn release(&mut self, plan: &Plan, place: u32) {
-        if place == SHARED || !self.tables.is_empty(plan, place) {
-            return;
+        if place != SHARED && self.tables.is_empty(plan, place) {
+            self.tables.remove(plan, &self.hasher, place);
         }
-        self.tables.remove(plan, &self.hasher, place);
         if self.tables.waiting.len() > SMALL && self.tables.places.is_empty() && self.held == 0 {
             self.tables = Tables::default();
             self.tables.add_place(plan);
