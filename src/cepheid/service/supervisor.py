@@ -72,7 +72,6 @@ class Supervisor:
     """Keeps an application's intake and engine alive; a context manager."""
 
     def __init__(self, app: Application, path: Path, *, token: str | None = None) -> None:
-        self._say: Callable[[str], object] = lambda _: None
         engine = Part("engine", [sys.executable, "-m", "cepheid.service.process", str(path)])
         service = app.sections.service
         self.parts = [engine]
