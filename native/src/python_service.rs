@@ -14,6 +14,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 
 use crate::digest::hex;
+use crate::found::Match;
 use crate::found_columns::Names;
 use crate::json::Fault;
 use crate::machine;
@@ -24,6 +25,7 @@ use crate::python_record::{self, Builder};
 use crate::python_shown::Shown;
 use crate::record::Record;
 use crate::service::books::Fate;
+use crate::service::derived::Unlogged;
 use crate::service::engine::{Accepted, Engine};
 use crate::service::feeder::Feeder;
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
@@ -197,6 +199,7 @@ type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
 /// A query of a lane.
 struct LaneQuery {
     matches: Arc<Vec<Matches>>,
+    unlogged: Arc<Vec<Unlogged>>,
     number: usize,
     plan: Plan,
     shown: Shown,
@@ -218,6 +221,13 @@ impl PyEngine {
         let consumers = &self.engine.shared().spec.consumers;
         let found = consumers.iter().position(|consumer| consumer.name == name);
         found.ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
+    }
+
+    fn unlogged_of(&self, py: Python<'_>, query: &str) -> PyResult<(Arc<Vec<Unlogged>>, usize)> {
+        let queries = lock(py, &self.queries);
+        let known = queries.get(query);
+        let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
+        Ok((Arc::clone(&known.unlogged), known.number))
     }
 }
 
@@ -405,6 +415,7 @@ impl PyEngine {
                 let plan = Plan::read(&plan).map_err(refused)?;
                 let query = LaneQuery {
                     matches: Arc::clone(&lane.matches),
+                    unlogged: Arc::clone(&lane.unlogged),
                     number,
                     shown: Shown::new(py, &plan, &Names { outputs, groups }),
                     plan,
@@ -438,6 +449,39 @@ impl PyEngine {
             let id = hex(&delivery.found.id(&known.plan));
             let tuple = known.shown.tuple(py, &delivery.found, &id)?;
             Ok(Some((tuple, delivery.end, delivery.stale)))
+        })
+    }
+
+    /// The first matches of a query that the log does not have yet, as `read_match` gives them, waited for at most so many
+    /// seconds; None when the engine has stopped and the log has all. They stay until `logged`.
+    fn unlogged<'py>(
+        &self,
+        py: Python<'py>,
+        query: &str,
+        most: usize,
+        patience: f64,
+    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+        guard(|| {
+            let patience = seconds(patience)?;
+            let (unlogged, number) = self.unlogged_of(py, query)?;
+            let Some(found) = py.detach(|| unlogged[number].first(most, patience)) else {
+                return Ok(None);
+            };
+            let queries = lock(py, &self.queries);
+            let Some(known) = queries.get(query) else {
+                return Ok(None);
+            };
+            let tuple = |found: &Arc<Match>| known.shown.tuple(py, found, &hex(&found.id(&known.plan)));
+            found.iter().map(tuple).collect::<PyResult<_>>().map(Some)
+        })
+    }
+
+    /// The log has so many more matches of a query.
+    fn logged(&self, py: Python<'_>, query: &str, count: usize) -> PyResult<()> {
+        guard(|| {
+            let (unlogged, number) = self.unlogged_of(py, query)?;
+            unlogged[number].logged(count);
+            Ok(())
         })
     }
 

@@ -95,14 +95,24 @@ impl Drop for Feeder {
     }
 }
 
+/// A stream of the log, to the engine.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    As(usize),
+    /// Nothing here reads it: an operator's output, say.
+    Unread,
+    /// It is not what the engine takes it for.
+    Unfit,
+}
+
 struct Feeding {
     engine: Arc<Shared>,
     folder: PathBuf,
     follower: Follower,
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
-    /// By the log's number of a stream, the engine's; None for one that it does not have so.
-    streams: Vec<Option<usize>>,
+    /// By the log's number of a stream, the engine's.
+    streams: Vec<Known>,
     generation: Option<u64>,
     renumbered: Vec<u8>,
 }
@@ -144,19 +154,26 @@ impl Feeding {
             return Ok(false);
         };
         for (_, bytes) in batch.records() {
-            let Some(Some(stream)) = self.streams.get(usize::from(record::stream(bytes))) else {
-                self.fed.unfit.fetch_add(1, Ordering::Relaxed);
-                continue;
+            let stream = match self.streams.get(usize::from(record::stream(bytes))) {
+                Some(Known::As(stream)) => *stream,
+                Some(Known::Unread) => {
+                    self.fed.unread.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                Some(Known::Unfit) | None => {
+                    self.fed.unfit.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
             };
-            let bytes = if usize::from(record::stream(bytes)) == *stream {
+            let bytes = if usize::from(record::stream(bytes)) == stream {
                 bytes
             } else {
                 self.renumbered.clear();
                 self.renumbered.extend_from_slice(bytes);
-                record::set_stream(&mut self.renumbered, *stream as u16);
+                record::set_stream(&mut self.renumbered, stream as u16);
                 &self.renumbered
             };
-            let counter = match self.engine.push(*stream, bytes) {
+            let counter = match self.engine.push(stream, bytes) {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,
                 Ok(Accepted::Duplicate) => &self.fed.duplicate,
@@ -170,17 +187,23 @@ impl Feeding {
         Ok(true)
     }
 
-    /// The engine's numbers of the log's streams, of those that both mean the same by.
-    fn matched(&self) -> Vec<Option<usize>> {
+    /// What the log's streams are to the engine.
+    fn matched(&self) -> Vec<Known> {
         let known = &self.engine.spec.streams;
         let streams = self.follower.streams().iter().enumerate();
         streams
             .map(|(number, stream)| {
-                let place = known.iter().position(|known| known.name == stream.name)?;
-                let layout = stream.layout(number as u16).ok()?;
-                let names = stream.attributes.iter().map(|(name, _)| name);
-                let same = layout.kinds == known[place].schema.kinds && names.eq(&known[place].attributes);
-                same.then_some(place)
+                let Some(place) = known.iter().position(|known| known.name == stream.name) else {
+                    return Known::Unread;
+                };
+                let kinds = stream.layout(number as u16).map(|layout| layout.kinds);
+                let mut names = stream.attributes.iter().map(|(name, _)| name);
+                let same = kinds.is_ok_and(|kinds| kinds == known[place].schema.kinds);
+                if same && names.by_ref().eq(&known[place].attributes) {
+                    Known::As(place)
+                } else {
+                    Known::Unfit
+                }
             })
             .collect()
     }

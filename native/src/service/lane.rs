@@ -18,6 +18,7 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
+use crate::service::derived::Unlogged;
 use crate::service::scheduling::{LevelPolicy, adopt};
 use crate::standing::Standing;
 use crate::value::Val;
@@ -40,6 +41,8 @@ struct QuerySpec {
     /// VALID, in microseconds.
     valid: Option<i64>,
     sheds: bool,
+    /// Whether its matches are events of the log too.
+    is_read: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ struct StreamSpec {
     lateness: i64,
     idle: Option<i64>,
     valid_for: Option<i64>,
+    /// How long an event is on its way here after its time; an idle stream follows the clock at that distance.
+    delay: i64,
 }
 
 /// A level's queries, as src/cepheid/service/lowering.py writes them.
@@ -69,6 +74,7 @@ impl LaneSpec {
                 limit: item.member("limit")?.optional(Json::index)?,
                 valid: item.member("valid")?.optional(Json::int)?,
                 sheds: item.member("stale")?.text()? == "shed",
+                is_read: item.member("read")?.bool()?,
             })
         };
         let stream = |item: &Json| {
@@ -77,6 +83,7 @@ impl LaneSpec {
                 lateness: item.member("lateness")?.int()?,
                 idle: item.member("idle")?.optional(Json::int)?,
                 valid_for: item.member("valid_for")?.optional(Json::int)?,
+                delay: item.member("delay")?.int()?,
             })
         };
         Ok(LaneSpec {
@@ -184,6 +191,8 @@ impl Matches {
 pub struct Lane {
     /// By query.
     pub matches: Arc<Vec<Matches>>,
+    /// By query, what the log is to have; nothing of those that nobody reads.
+    pub unlogged: Arc<Vec<Unlogged>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -205,6 +214,7 @@ impl Lane {
         let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
         let follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
+        let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let mut running = Running {
             spec,
@@ -214,8 +224,10 @@ impl Lane {
             follower,
             groups,
             matches: Arc::clone(&matches),
+            unlogged: Arc::clone(&unlogged),
             stop: Arc::clone(&stop),
             silent_to: silent_to.unwrap_or(0),
+            read_to: None,
             layouts: Vec::new(),
             generation: None,
         };
@@ -225,6 +237,7 @@ impl Lane {
         let thread = thread.map_err(|error| Refused::Log(Error::Io("start a thread for", PathBuf::new(), error)))?;
         Ok(Lane {
             matches,
+            unlogged,
             stop,
             thread: Some(thread),
         })
@@ -264,7 +277,7 @@ impl Clock {
         let seen = self.greatest.saturating_sub(self.stream.lateness);
         match self.stream.idle {
             Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
-                seen.max(now().saturating_sub(self.stream.lateness))
+                seen.max(now().saturating_sub(self.stream.lateness + self.stream.delay))
             }
             _ => seen,
         }
@@ -308,6 +321,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
                     lateness: 0,
                     idle: None,
                     valid_for: None,
+                    delay: 0,
                 }),
             greatest: i64::MIN,
             heard: Instant::now(),
@@ -359,9 +373,12 @@ struct Running {
     follower: Follower,
     groups: Vec<Group>,
     matches: Arc<Vec<Matches>>,
+    unlogged: Arc<Vec<Unlogged>>,
     stop: Arc<AtomicBool>,
     /// What was found up to this offset was delivered before.
     silent_to: u64,
+    /// What was found up to this offset was read a moment ago.
+    read_to: Option<u64>,
     layouts: Vec<Schema>,
     generation: Option<u64>,
 }
@@ -373,6 +390,10 @@ impl Running {
         let mut period = Instant::now();
         let mut busy = Duration::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
+            if self.unlogged.iter().any(Unlogged::is_full) {
+                thread::sleep(PATIENCE);
+                continue;
+            }
             let began = Instant::now();
             let went_on = self.follow().unwrap_or(false);
             busy += began.elapsed();
@@ -388,6 +409,7 @@ impl Running {
         }
         self.commit();
         self.matches.iter().for_each(Matches::end);
+        self.unlogged.iter().for_each(Unlogged::end);
     }
 
     /// A real-time thread leaves some time to others, so that Linux never stops all of them.
@@ -442,6 +464,9 @@ impl Running {
                 let number = group.queries[place];
                 let query = &self.spec.queries[number];
                 for found in found {
+                    if query.is_read {
+                        self.unlogged[number].put(found.clone());
+                    }
                     let end = end(query, &group.clocks, &found);
                     let stale = end.is_some_and(|end| now() >= end);
                     let delivery = Delivery { found, end, stale };
@@ -451,12 +476,16 @@ impl Running {
         }
     }
 
-    /// Says how far it has come, once all that was found is read: what was not is to be found again.
-    fn commit(&self) {
-        if self.matches.iter().any(|matches| !matches.lock().matches.is_empty()) {
-            return;
+    /// Says how far it had come when it was last here with all that was found read and logged. What was found since is
+    /// found again after a crash, because what was read a moment ago may not have come to its reader.
+    fn commit(&mut self) {
+        if let Some(offset) = self.read_to.take() {
+            let _ = consumers::commit(&self.folder, &self.consumer, offset);
         }
-        let _ = consumers::commit(&self.folder, &self.consumer, self.follower.offset());
+        let is_read = self.matches.iter().all(|matches| matches.lock().matches.is_empty());
+        if is_read && self.unlogged.iter().all(Unlogged::is_empty) {
+            self.read_to = Some(self.follower.offset());
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod atomics;
 pub mod binding;
 pub mod books;
 pub mod consumer;
+pub mod derived;
 pub mod engine;
 pub mod feeder;
 pub mod histogram;

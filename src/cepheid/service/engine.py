@@ -25,6 +25,7 @@ from cepheid import _native
 from cepheid.app.application import Application
 from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
+from cepheid.service.derived import Derived, derived_streams
 from cepheid.service.functions import Function, Functions
 from cepheid.service.lanes import Found, lanes, match_of
 from cepheid.service.lowering import lower
@@ -116,6 +117,7 @@ class Engine:
         weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
         self._plan = plan
+        self._derived: Derived | None = None
         for notice in self._engine.notices():
             _log.warning("%s", notice)
 
@@ -143,15 +145,21 @@ class Engine:
         counts = self._engine.push_records(records)
         return dict(zip(OUTCOMES, counts, strict=True))
 
-    def follow(self, log: str | Path) -> None:
+    def follow(self, log: str | Path, *, intake: str | None = None, token: str | None = None) -> None:
         """Takes events from the log in a folder as they come, beginning where an engine last came to.
 
-        The queries in the fast lane follow it too; they need a log.
+        The queries in the fast lane follow it too; they need a log. Where a query reads an operator, or something reads
+        a query, what comes of it goes into the log through the intake at an address.
         """
         folder = Path(log)
+        derived = derived_streams(self._plan)
+        if derived and intake is None:
+            raise ValueError(f"{', '.join(derived)} are to be logged: give the address of the intake")
         for lane in lanes(self._plan, folder):
             self._engine.start_lane(folder, lane.spec, lane.queries)
         self._engine.follow(folder)
+        if derived and intake is not None:
+            self._derived = Derived(self._engine, self._plan, intake, token)
 
     def matches(self, query: str) -> MatchConsumer:
         """The reading end of a query in the fast lane, by the query's name."""
@@ -191,7 +199,12 @@ class Engine:
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the threads; False if one did not end in time, because an operator does not return."""
-        return self._engine.stop(timeout)
+        if self._derived is not None:
+            self._derived.close()
+        is_over = self._engine.stop(timeout)
+        if self._derived is not None:
+            self._derived.join(timeout)
+        return is_over
 
     def __enter__(self) -> Engine:
         return self

@@ -101,17 +101,26 @@ def _stream(stream: Stream) -> dict[str, object]:
     }
 
 
+def suppliers_address(app: Application) -> str:
+    """Where suppliers connect."""
+    service = app.sections.service
+    given = "unix:data/cepheid.sock" if service is None else service.listen
+    scheme, _, path = given.partition(":")
+    return f"unix:{app.folder / path}" if scheme == "unix" else given
+
+
 def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
     """What an application says about its intake; its archive is a consumer that retention waits for."""
     service = app.sections.service
     if service is None or service.log is None:
         raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
-    scheme, _, path = service.listen.partition(":")
-    listen = f"unix:{app.folder / path}" if scheme == "unix" else service.listen
+    # Not at the top: the intake's own process plans nothing.
+    from cepheid.service.derived import streams_of
+
     return IntakeConfig(
-        streams=list(app.graph.streams.values()),
+        streams=streams_of(app.plan()),
         log=app.folder / service.log.path,
-        listen=[listen],
+        listen=[suppliers_address(app)],
         durability=service.log.durability,
         token=token,
         default_stream=app.sections.default_stream,

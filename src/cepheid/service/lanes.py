@@ -18,6 +18,7 @@ from cepheid.language.printer import normal_form
 from cepheid.model.matches import Match, Window
 from cepheid.plan.matcher import compiled
 from cepheid.plan.planner import Plan
+from cepheid.service.derived import DELAY, derived_streams, streams_of
 from cepheid.service.lowering import NotYet
 
 
@@ -47,6 +48,7 @@ def fast_queries(plan: Plan) -> list[str]:
 def lanes(plan: Plan, log: Path) -> Iterator[Lane]:
     """The lanes of a plan, the most important level first."""
     registered = _registered(plan, log)
+    derived = derived_streams(plan)
     by_level: dict[int, list[str]] = {}
     for name in fast_queries(plan):
         _check(plan, name)
@@ -61,24 +63,27 @@ def lanes(plan: Plan, log: Path) -> Iterator[Lane]:
                     "limit": plan.graph.queries[name].limit,
                     "valid": plan.queries[name].query.valid,
                     "stale": (plan.queries[name].query.stale or "MARK").lower(),
+                    "read": name in derived,
                 }
                 for name, text, _, _ in queries
             ],
             "streams": [
-                {"name": s.name, "lateness": s.lateness, "idle": s.idle, "valid_for": s.valid_for}
-                for s in plan.graph.streams.values()
+                {
+                    "name": s.name,
+                    "lateness": s.lateness,
+                    "idle": s.idle,
+                    "valid_for": s.valid_for,
+                    "delay": DELAY if s.name in derived else 0,
+                }
+                for s in streams_of(plan)
             ],
         }
         yield Lane(json.dumps(spec), queries)
 
 
 def _check(plan: Plan, name: str) -> None:
-    checked = plan.queries[name]
-    if checked.query.path is not None:
+    if plan.queries[name].query.path is not None:
         raise NotYet(f"query '{name}' has a PATH, which the service can't judge yet")
-    for stream in checked.streams:
-        if stream not in plan.graph.streams:
-            raise NotYet(f"query '{name}' reads '{stream}', which is no stream of suppliers; that can't be run yet")
 
 
 def _registered(plan: Plan, log: Path) -> dict[str, int]:

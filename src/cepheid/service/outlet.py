@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cepheid.model.types import Value
+from cepheid.service.derived import PREFIX
 from cepheid.service.engine import Engine
 from cepheid.service.lanes import Found
 from cepheid.service.received import Received
@@ -173,7 +174,7 @@ class Outlet:
         if "stats" in hello:
             return
         stats = self._engine.stats()
-        known = [*stats["consumers"], *stats["queries"]]
+        known = [name for name in [*stats["consumers"], *stats["queries"]] if not name.startswith(PREFIX)]
         if hello.get("consumer") not in known:
             raise ValueError(f"there is no consumer '{hello.get('consumer')}'; there are: {', '.join(known) or 'none'}")
         with self._lock:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from cepheid.app.application import Application
 from cepheid.app.load import load
+from cepheid.service.derived import streams_of
 from cepheid.service.engine import Engine
-from cepheid.service.intake import IntakeConfig, IntakeThread
+from cepheid.service.intake import IntakeConfig, IntakeThread, suppliers_address
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import Outlet
 
@@ -40,11 +41,11 @@ def run(app: Application, *, token: str | None = None) -> int:
         engine = stack.enter_context(Engine(app))
         ready: dict[str, object] = {"pid": os.getpid()}
         if service is not None and service.log is not None:
-            engine.follow(app.folder / service.log.path)
+            engine.follow(app.folder / service.log.path, intake=suppliers_address(app), token=token)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")))
             intake = stack.enter_context(IntakeThread(_without_log(app, folder, token)))
-            engine.follow(folder)
+            engine.follow(folder, intake=intake.address, token=token)
             ready["suppliers"] = list(intake.listening)
         outlet = stack.enter_context(Outlet(engine, consumers_address(app), token))
         if service is not None and service.metrics is not None:
@@ -56,13 +57,10 @@ def run(app: Application, *, token: str | None = None) -> int:
 
 def _without_log(app: Application, folder: Path, token: str | None) -> IntakeConfig:
     """An intake whose log is memory, and short."""
-    service = app.sections.service
-    given = "unix:data/cepheid.sock" if service is None else service.listen
-    scheme, _, path = given.partition(":")
     return IntakeConfig(
-        streams=list(app.graph.streams.values()),
+        streams=streams_of(app.plan()),
         log=folder,
-        listen=[f"unix:{app.folder / path}" if scheme == "unix" else given],
+        listen=[suppliers_address(app)],
         durability="none",
         token=token,
         default_stream=app.sections.default_stream,
