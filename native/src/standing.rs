@@ -236,6 +236,12 @@ impl Standing {
         &self.matchers
     }
 
+    /// Whether nothing that came matters any more.
+    pub fn is_empty(&self) -> bool {
+        let holds_nothing = |matcher: &Matcher| matcher.kept() == 0 && matcher.due().is_none();
+        self.matchers.iter().all(holds_nothing)
+    }
+
     /// The streams that they read.
     pub fn streams(&self) -> &[Stream] {
         &self.streams

@@ -118,7 +118,7 @@ DERIVED = """
 name: plant
 levels: [critical, background]
 streams:
-  air: {attributes: {sensor: string, flow: float}, period: 10ms, valid_for: 1h, idle: 50ms}
+  air: {attributes: {sensor: string, flow: float}, period: 10ms, valid_for: 1h, idle: 1s}
 graph:
   strong: {kind: filter, inputs: [air], where: "?e.flow > 4"}
   marked: {kind: map, inputs: [twice], select: "?e.sensor AS sensor, ?e.more * 2 AS doubled"}
@@ -181,6 +181,36 @@ def test_queries_and_graph_read_what_is_derived_through_a_kill(tmp_path: Path) -
         # An engine that was killed had received some of them, which it takes up again where it had come to.
         assert in_time(lambda: set(ids("twice")[-5:]) <= set(seen))
         assert set(doubled) <= {2 * float(str(one.attributes["more"])) for one in found.values()}
+
+
+def test_a_restart_begins_where_nothing_older_matters(tmp_path: Path) -> None:
+    text = APPLICATION.replace("WINDOW (?a, ?b, 1s)", "WINDOW (?a, ?b, 20ms)").replace(", idle: 20ms", "")
+    (tmp_path / "app.yaml").write_text(text)
+    app = load(tmp_path / "app.yaml")
+    point = tmp_path / "log" / "queries-0.restart"
+    start = time.time_ns() // 1000 + 60_000_000  # after the queries are registered (rule Q5)
+    found: set[str] = set()
+    with IntakeThread(config_of(app)) as intake, Supplier(intake.address) as supplier:
+        for first in (0, 500, 1000):
+            with Engine(app) as engine:
+                engine.follow(tmp_path / "log")
+                supplier.push_many(air(number, start) for number in range(first, first + 250))
+                supplier.flush()
+                time.sleep(1.5)  # a lane marks where it is every second
+                supplier.push_many(air(number, start) for number in range(first + 250, first + 500))
+                supplier.flush()
+                wanted = set(matched(tmp_path))
+                matches = engine.matches("rising")
+                while found != wanted and (one := matches.get(timeout=20)) is not None:
+                    found.add(one.match.id)
+                assert found == wanted
+                # The windows are short: nothing matters any more that was logged before the pause.
+                assert in_time(lambda first=first: point.exists() and _offset(point) >= first + 250)  # type: ignore[misc]
+    assert len(found) > 500
+
+
+def _offset(point: Path) -> int:
+    return int(point.read_text().split()[1])
 
 
 def test_who_derives_says_where_the_intake_is(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 //!
 //! A lane follows the log by itself. So nothing that a query reads is ever replaced or shed on the way (rule G7), late and
 //! duplicate are what the log says they are (E4), and after a restart the same log gives the same matches: the lane goes
-//! through what is kept again, and is silent up to where it had come before.
+//! through it again from where its queries hold nothing older (restart.rs), and is silent up to where it had come before.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
 use crate::service::derived::Unlogged;
+use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, adopt};
 use crate::standing::Standing;
 use crate::value::Val;
@@ -209,10 +210,25 @@ pub enum Refused {
 impl Lane {
     /// Begins to follow the log in a folder.
     pub fn start(spec: LaneSpec, policy: LevelPolicy, folder: PathBuf) -> Result<Lane, Refused> {
-        let groups = groups(&spec).map_err(Refused::Plan)?;
+        let mut groups = groups(&spec).map_err(Refused::Plan)?;
         let consumer = format!("{CONSUMER}-{}", spec.level);
         let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
-        let follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
+        let plans = groups
+            .iter()
+            .flat_map(|group| group.standing.matchers().iter().zip(&group.queries));
+        let plans = plans.map(|(matcher, number)| (&**matcher.plan(), spec.queries[*number].limit.is_some()));
+        let marks = Marks::new(plans, &folder, &consumer);
+        let begin = marks.read().unwrap_or_default();
+        let follower = match Follower::open(&folder, From::Offset(begin.offset), false) {
+            // What it was to go on with is not kept any more, or there is no such point.
+            Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false),
+            other => other,
+        };
+        let follower = follower.map_err(Refused::Log)?;
+        for clock in groups.iter_mut().flat_map(|group| &mut group.clocks) {
+            let known = begin.streams.iter().find(|(name, _)| *name == clock.stream.name);
+            clock.greatest = known.map_or(i64::MIN, |(_, time)| *time);
+        }
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
@@ -228,6 +244,7 @@ impl Lane {
             stop: Arc::clone(&stop),
             silent_to: silent_to.unwrap_or(0),
             read_to: None,
+            marks,
             layouts: Vec::new(),
             generation: None,
         };
@@ -379,6 +396,7 @@ struct Running {
     silent_to: u64,
     /// What was found up to this offset was read a moment ago.
     read_to: Option<u64>,
+    marks: Marks,
     layouts: Vec<Schema>,
     generation: Option<u64>,
 }
@@ -486,6 +504,26 @@ impl Running {
         if is_read && self.unlogged.iter().all(Unlogged::is_empty) {
             self.read_to = Some(self.follower.offset());
         }
+        // Without it a restart takes longer.
+        let _ = self.mark();
+    }
+
+    /// Remembers this point of the log.
+    fn mark(&mut self) -> std::io::Result<()> {
+        let clocks = || self.groups.iter().flat_map(|group| &group.clocks);
+        let mut streams: Vec<(String, i64)> = clocks()
+            .filter(|clock| clock.greatest > i64::MIN)
+            .map(|clock| (clock.stream.name.clone(), clock.greatest))
+            .collect();
+        streams.sort_unstable();
+        streams.dedup();
+        let watermark = clocks().map(|clock| clock.watermark(false)).min().unwrap_or(i64::MIN);
+        let holds_nothing = self.groups.iter().all(|group| group.standing.is_empty());
+        let point = Point {
+            offset: self.follower.offset(),
+            streams,
+        };
+        self.marks.pass(point, watermark, holds_nothing)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod queue_costs;
 pub mod queues;
 pub mod recorder;
 pub mod report;
+pub mod restart;
 pub mod scheduling;
 pub mod spec;
 pub mod store;

@@ -31,7 +31,7 @@ PREFIX: Final = "log:"
 #: How many events of an operator wait for the intake; then the oldest is lost, and counted. No worker waits for it.
 CAPACITY: Final = 16_384
 #: How long what was derived may be on its way from its time to the log, where an idle stream follows the clock.
-DELAY: Final = 250_000
+DELAY: Final = 1_000_000
 #: How many are pushed at once, and how long a thread waits before it looks whether the engine has stopped.
 _MOST: Final = 1024
 _PATIENCE: Final = 0.2
