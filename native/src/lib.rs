@@ -31,11 +31,15 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_delivered;
+#[cfg(feature = "python")]
 mod python_log;
 #[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
 mod python_operator;
+#[cfg(feature = "python")]
+mod python_outlet;
 #[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::found::Match;
 
+/// A consumer whose name begins so is a way into the log, and nobody else's (src/cepheid/service/derived.py).
+pub const TO_LOG: &str = "log:";
 /// So many wait; then the lane does.
 const WAITING: usize = 4096;
 
