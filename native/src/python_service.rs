@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
@@ -25,7 +25,7 @@ use crate::python_record::{self, Builder};
 use crate::python_shown::Shown;
 use crate::record::Record;
 use crate::service::books::Fate;
-use crate::service::derived::{TO_LOG, Unlogged};
+use crate::service::derived::{Announced, TO_LOG, Unlogged};
 use crate::service::engine::{Accepted, Engine};
 use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
@@ -191,6 +191,9 @@ impl PyVirtualClock {
 /// a match as a tuple, end of validity, whether it is stale
 type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
 
+/// matches as tuples, and the watermark behind them
+type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
+
 /// A query of a lane.
 struct LaneQuery {
     matches: Arc<Vec<Matches>>,
@@ -210,6 +213,8 @@ pub struct PyEngine {
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
     lanes: Mutex<Vec<Lane>>,
+    /// How far derived streams have come.
+    announced: Arc<Announced>,
     queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
 }
 
@@ -318,6 +323,7 @@ impl PyEngine {
                 engine,
                 feeder: Mutex::default(),
                 lanes: Mutex::default(),
+                announced: Arc::default(),
                 queries: Arc::default(),
             })
         })
@@ -456,7 +462,7 @@ impl PyEngine {
             let lane = LaneSpec::read(spec).map_err(refused)?;
             let level = lane.level;
             let policy = self.policy(level)?;
-            let started = py.detach(|| Lane::start(lane, policy, folder));
+            let started = py.detach(|| Lane::start(lane, policy, folder, Arc::clone(&self.announced)));
             let lane = started.map_err(|error| match error {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),
@@ -505,19 +511,20 @@ impl PyEngine {
         })
     }
 
-    /// The first matches of a query that the log does not have yet, as `read_match` gives them, waited for at most so many
-    /// seconds; None when the engine has stopped and the log has all. They stay until `logged`.
+    /// The first matches of a query that the log does not have yet, as `read_match` gives them, and its watermark if that is
+    /// new and behind all of them; waited for at most so many seconds. None when the engine has stopped and the log has
+    /// all. They stay until `logged`.
     fn unlogged<'py>(
         &self,
         py: Python<'py>,
         query: &str,
         most: usize,
         patience: f64,
-    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+    ) -> PyResult<Option<Derived<'py>>> {
         guard(|| {
             let patience = seconds(patience)?;
             let (unlogged, number) = self.unlogged_of(py, query)?;
-            let Some(found) = py.detach(|| unlogged[number].first(most, patience)) else {
+            let Some((found, watermark)) = py.detach(|| unlogged[number].first(most, patience)) else {
                 return Ok(None);
             };
             let queries = lock(py, &self.queries);
@@ -525,7 +532,8 @@ impl PyEngine {
                 return Ok(None);
             };
             let tuple = |found: &Arc<Match>| known.shown.tuple(py, found, &hex(&found.id(&known.plan)));
-            found.iter().map(tuple).collect::<PyResult<_>>().map(Some)
+            let rows = found.iter().map(tuple).collect::<PyResult<_>>()?;
+            Ok(Some((rows, watermark)))
         })
     }
 
@@ -536,6 +544,22 @@ impl PyEngine {
             unlogged[number].logged(count);
             Ok(())
         })
+    }
+
+    /// No event of a derived stream before this time comes at this offset of the log or behind it.
+    fn announce(&self, stream: &str, watermark: i64, offset: u64) {
+        self.announced.announce(stream, watermark, offset);
+    }
+
+    /// By stream that the log had events of: the greatest time seen, and for how many microseconds none has come.
+    fn heard(&self, py: Python<'_>) -> HashMap<String, (i64, u64)> {
+        let feeder = lock(py, &self.feeder);
+        let heard = feeder.as_ref().map(|feeder| lock(py, &feeder.fed.heard).clone());
+        let since = |heard: Instant| u64::try_from(heard.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let found = heard.into_iter().flatten();
+        found
+            .map(|(name, (greatest, heard))| (name, (greatest, since(heard))))
+            .collect()
     }
 
     /// What became of the matches of each query: found, shed and lost.

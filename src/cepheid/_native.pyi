@@ -278,8 +278,14 @@ class Engine:
     def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
         """The next match of a query in a lane, the end of its validity, and whether it is stale."""
 
-    def unlogged(self, query: str, most: int, patience: float) -> list[Row] | None:
-        """The first matches that the log does not have yet, which stay; None when no more come."""
+    def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
+        """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""
+
+    def announce(self, stream: str, watermark: int, offset: int) -> None:
+        """No event of a derived stream before this time comes at this offset of the log or behind it."""
+
+    def heard(self) -> dict[str, tuple[int, int]]:
+        """By stream that the log had events of: the greatest time seen, and for how many microseconds none has come."""
 
     def logged(self, query: str, count: int) -> None:
         """The log has so many more matches of a query."""

@@ -18,7 +18,7 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
-use crate::service::derived::Unlogged;
+use crate::service::derived::{Announced, Unlogged};
 use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, adopt};
 use crate::standing::Standing;
@@ -52,8 +52,8 @@ struct StreamSpec {
     lateness: i64,
     idle: Option<i64>,
     valid_for: Option<i64>,
-    /// How long an event is on its way here after its time; an idle stream follows the clock at that distance.
-    delay: i64,
+    /// Whether it is derived: then its watermark is announced, and it never follows the clock.
+    is_derived: bool,
 }
 
 /// A level's queries, as src/cepheid/service/lowering.py writes them.
@@ -84,7 +84,7 @@ impl LaneSpec {
                 lateness: item.member("lateness")?.int()?,
                 idle: item.member("idle")?.optional(Json::int)?,
                 valid_for: item.member("valid_for")?.optional(Json::int)?,
-                delay: item.member("delay")?.int()?,
+                is_derived: item.member("derived")?.bool()?,
             })
         };
         Ok(LaneSpec {
@@ -209,7 +209,12 @@ pub enum Refused {
 
 impl Lane {
     /// Begins to follow the log in a folder.
-    pub fn start(spec: LaneSpec, policy: LevelPolicy, folder: PathBuf) -> Result<Lane, Refused> {
+    pub fn start(
+        spec: LaneSpec,
+        policy: LevelPolicy,
+        folder: PathBuf,
+        announced: Arc<Announced>,
+    ) -> Result<Lane, Refused> {
         let mut groups = groups(&spec).map_err(Refused::Plan)?;
         let consumer = format!("{CONSUMER}-{}", spec.level);
         let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
@@ -225,6 +230,9 @@ impl Lane {
             other => other,
         };
         let follower = follower.map_err(Refused::Log)?;
+        let end = Follower::open(&folder, From::End, false)
+            .map_err(Refused::Log)?
+            .offset();
         for clock in groups.iter_mut().flat_map(|group| &mut group.clocks) {
             let known = begin.streams.iter().find(|(name, _)| *name == clock.stream.name);
             clock.greatest = known.map_or(i64::MIN, |(_, time)| *time);
@@ -245,6 +253,8 @@ impl Lane {
             silent_to: silent_to.unwrap_or(0),
             read_to: None,
             marks,
+            announced,
+            announced_from: end,
             layouts: Vec::new(),
             generation: None,
         };
@@ -286,15 +296,21 @@ struct Clock {
     stream: StreamSpec,
     greatest: i64,
     heard: Instant,
+    /// The last watermark that was announced of a derived stream.
+    announced: i64,
 }
 
 impl Clock {
     /// The stream's watermark (rule E5).
     fn watermark(&self, idle_counts: bool) -> i64 {
-        let seen = self.greatest.saturating_sub(self.stream.lateness);
+        let seen = self.greatest.saturating_sub(self.stream.lateness).max(self.announced);
         match self.stream.idle {
-            Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
-                seen.max(now().saturating_sub(self.stream.lateness + self.stream.delay))
+            Some(idle)
+                if idle_counts
+                    && !self.stream.is_derived
+                    && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) =>
+            {
+                seen.max(now().saturating_sub(self.stream.lateness))
             }
             _ => seen,
         }
@@ -338,10 +354,11 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
                     lateness: 0,
                     idle: None,
                     valid_for: None,
-                    delay: 0,
+                    is_derived: false,
                 }),
             greatest: i64::MIN,
             heard: Instant::now(),
+            announced: i64::MIN,
         };
         let clocks = standing.streams().iter().map(clock).collect();
         Group {
@@ -397,6 +414,9 @@ struct Running {
     /// What was found up to this offset was read a moment ago.
     read_to: Option<u64>,
     marks: Marks,
+    announced: Arc<Announced>,
+    /// What was derived before this lane began is in the log up to here.
+    announced_from: u64,
     layouts: Vec<Schema>,
     generation: Option<u64>,
 }
@@ -471,8 +491,16 @@ impl Running {
     }
 
     fn advance(&mut self, idle_counts: bool) {
-        let silent = self.follower.offset() <= self.silent_to;
+        let offset = self.follower.offset();
+        let silent = offset <= self.silent_to;
         for group in &mut self.groups {
+            for clock in group.clocks.iter_mut().filter(|clock| clock.stream.is_derived) {
+                if let Some(watermark) = self.announced.watermark(&clock.stream.name, offset)
+                    && offset >= self.announced_from
+                {
+                    clock.announced = clock.announced.max(watermark);
+                }
+            }
             let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
             let Some(watermark) = watermarks.min() else { continue };
             for (place, found) in group.standing.advance(Some(watermark)) {
@@ -489,6 +517,11 @@ impl Running {
                     let stale = end.is_some_and(|end| now() >= end);
                     let delivery = Delivery { found, end, stale };
                     self.matches[number].put(delivery, query.sheds);
+                }
+            }
+            for number in &group.queries {
+                if self.spec.queries[*number].is_read {
+                    self.unlogged[*number].pass(watermark);
                 }
             }
         }
