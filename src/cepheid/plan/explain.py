@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cepheid.model.time import format_duration
+from cepheid.plan.apart import Apart
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
@@ -30,6 +31,7 @@ def describe(plan: Plan, name: str, only: str | None = None) -> Described:
             "shared": {k: list(v) for k, v in plan.shared.items() if only is None or k in optimised_names},
             "pruned": [n for n in plan.pruned if only is None],
             "stages": [_stage(plan, s) for s in plan.stages.values() if optimised_names.intersection(s.queries)],
+            "apart": [_apart(a) for a in plan.apart if _concerns(a, optimised_names)],
         },
         "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
         + [_physical_consumer(plan, n) for n in plan.graph.consumers if n in optimised_names],
@@ -101,6 +103,15 @@ def _stage(plan: Plan, stage: Stage) -> Described:
         "level": plan.graph.levels[stage.rank],
         "queries": list(stage.queries),
     }
+
+
+def _concerns(apart: Apart, names: set[str]) -> bool:
+    return any(names.intersection(group) for group in (apart.together, *(group for group, _ in apart.others)))
+
+
+def _apart(apart: Apart) -> Described:
+    others = [{"queries": list(group), "reason": reason} for group, reason in apart.others]
+    return {"what": apart.what, "queries": list(apart.together), "apart": others}
 
 
 def _physical(plan: Plan, name: str) -> Described:
@@ -201,10 +212,14 @@ def _optimised_text(described: Described) -> Iterator[str]:
         yield "  nothing: no operator is equal to another, and all are needed"
     if optimised["stages"]:
         yield ""
-        yield "Operators of the queries: each once, however many queries need it"
+        yield "Operators of the queries: each runs once, for all the queries beside it"
         rows = [["kind", "level", "for", "does"]]
         rows += [[s["kind"], s["level"], ", ".join(s["queries"]), s["does"]] for s in optimised["stages"]]
         yield from _aligned(rows)
+    for apart in optimised["apart"]:
+        yield f"  apart   {apart['what']}, for {', '.join(apart['queries'])}; and again"
+        for other in apart["apart"]:
+            yield f"            for {', '.join(other['queries'])}: {other['reason']}"
 
 
 _COLUMNS: Final = (
