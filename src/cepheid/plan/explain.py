@@ -263,9 +263,10 @@ _SHAPES: Final = {"stream": ("([", "])"), "operator": ("[", "]"), "query": ("{{"
 
 
 def as_mermaid(described: Described) -> str:
-    """A flowchart of the physical plan: a box an engine, a colour a level."""
+    """A flowchart of the physical plan: a box an engine, a colour a level; what queries share stands before them."""
     nodes = described["physical"]
     ids = {(node["type"] == "consumer", node["name"]): f"n{i}" for i, node in enumerate(nodes)}
+    shared = [s for s in described["optimised"]["stages"] if len(s["queries"]) > 1]
     archived = [node["name"] for node in nodes if "archive" in node.get("read_by", ())]
     lines = ["flowchart LR"]
     for engine in ("service", "spark"):
@@ -273,12 +274,14 @@ def as_mermaid(described: Described) -> str:
         if inside or (engine == "spark" and archived):
             title = "real-time service" if engine == "service" else "Spark"
             lines += [f'  subgraph {engine}["{title}"]', *("  " + _mermaid_node(n, ids) for n in inside)]
+            lines += [f"    {_mermaid_stage(number, s)}" for number, s in enumerate(shared) if engine == "service"]
             lines += ['    archive[("<b>archive</b>")]'] if engine == "spark" and archived else []
             lines += ["  end"]
     lines += [_mermaid_node(node, ids) for node in nodes if "engine" not in node]
     for node in nodes:
         reader = ids[node["type"] == "consumer", node["name"]]
         lines += [f"  {ids[False, given]} --> {reader}" for given in node["inputs"]]
+    lines += _mermaid_sharing(shared, ids)
     lines += [f"  {ids[False, name]} -.-> archive" for name in archived]
     used = {node["level"] for node in nodes}
     for rank, level in enumerate(described["levels"]):
@@ -298,6 +301,25 @@ def _mermaid_node(node: Described, ids: Mapping[tuple[bool, str], str]) -> str:
     stands_for = _also(node.get("stands_for", ()))
     label = f"<b>{node['name']}</b>{stands_for}<br/>{', '.join(details)}"
     return f'  {ids[node["type"] == "consumer", node["name"]]}{opening}"{label}"{closing}:::{node["level"]}'
+
+
+def _mermaid_stage(number: int, stage: Described) -> str:
+    does = stage["does"].replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'o{number}["<b>{stage["kind"]}</b><br/>{does}"]:::{stage["level"]}'
+
+
+def _mermaid_sharing(shared: Sequence[Described], ids: Mapping[tuple[bool, str], str]) -> Iterator[str]:
+    """What queries share: from the streams that it reads, through each other, to the queries."""
+    for number, stage in enumerate(shared):
+        label = f"{stage['kind']} {stage['does']}"
+        yield from (f"  {ids[False, given]} --> o{number}" for given in stage["inputs"] if (False, given) in ids)
+        left = set(stage["queries"])
+        for other, later in enumerate(shared):
+            if label in later["inputs"] and left.intersection(later["queries"]):
+                yield f"  o{number} --> o{other}"
+                left.difference_update(later["queries"])
+        served = [name for name in stage["queries"] if name in left and (False, name) in ids]
+        yield from (f"  o{number} --> {ids[False, name]}" for name in served)
 
 
 def _also(names: Iterable[str]) -> str:
