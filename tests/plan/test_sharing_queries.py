@@ -288,6 +288,46 @@ def test_with_a_budget_no_beginning_is_shared_and_equal_patterns_fail_together()
     assert list(standing.failed) == ["u", "again"]
 
 
+#: By what they share: aggregates, HAVING and conditions in SELECT differ.
+AGGREGATES = (
+    (
+        "FROM (?e, s) WINDOW (?e, sliding, 3s) GROUP BY ?e.k",
+        ("AVG(?e.v) AS x", "COUNT(?e) AS n, AVG(?e.v) AS x", "MAX(?e.n) > 1 AS m", "?e.k, SUM(?e.n) AS s"),
+        ("", "HAVING (COUNT(?e) > 1)", "HAVING (SUM(?e.n) > 3)"),
+    ),
+    (
+        "FROM (?e, s) WINDOW (?e, batch, 2s) GROUP BY ?e.k",
+        ("AVG(?e.v) AS x", "COUNT(?e) AS n, LAST(?e.v) AS x", "?e.k, SUM(?e.n) AS s"),
+        ("", "HAVING (COUNT(?e) > 1)"),
+    ),
+    (
+        "FROM (?a, s), (?e, s), (?b, t) SEQ (?a, ?e+, ?b) WINDOW (?a, ?e, ?b, 6s)",
+        ("SUM(?e.v) AS x", "?a.id AS one, COUNT(?e) AS n, SUM(?e.v) AS x", "FIRST(?e.n) AS f"),
+        ("", "HAVING (COUNT(?e) > 1)", "AFTER MATCH KEEP"),
+    ),
+    (
+        "FROM (?a, s), (?e, s), (?b, s) JOIN (?a.k = ?e.k) JOIN (?e.k = ?b.k) SEQ (?a, ?e+, ?b) WINDOW (?a, ?e, ?b, 6s)"
+        " AFTER MATCH CONSUME",
+        ("SUM(?e.v) AS x", "COUNT(?e) AS n"),
+        ("", "HAVING (COUNT(?e) > 1)", "HAVING (SUM(?e.v) > 4)"),
+    ),
+)
+
+
+@settings(some, max_examples=EXAMPLES // 2)
+@given(st.sampled_from(AGGREGATES), EVENTS, st.data())
+def test_aggregates_of_one_pattern(
+    family: tuple[str, tuple[str, ...], tuple[str, ...]], rows: list[tuple[object, ...]], data: st.DataObject
+) -> None:
+    body, selects, ends = family
+    draw = data.draw(st.lists(st.tuples(st.sampled_from(selects), st.sampled_from(ends)), min_size=2, max_size=5))
+    queries = {f"q{i}": checked(f"SELECT {select} {body} {end}") for i, (select, end) in enumerate(draw)}
+    assert [pattern.queries for pattern in Standing(queries, NOW).patterns] == [tuple(queries)]
+    events = events_of(rows)
+    found = run(queries, events, data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    assert found == {name: Matcher(query, NOW).matches(events) for name, query in queries.items()}
+
+
 @settings(some, max_examples=EXAMPLES // 2)
 @given(families())
 def test_explain_shows_the_conditions_that_are_judged(family: list[Checked]) -> None:
