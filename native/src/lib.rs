@@ -17,6 +17,7 @@ pub mod intake;
 pub mod json;
 pub mod judge;
 pub mod log;
+pub mod lookup;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
@@ -26,6 +27,7 @@ pub mod plan;
 mod plan_derived;
 mod plan_parts;
 pub mod policy;
+pub mod prefix;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
@@ -54,6 +56,7 @@ pub mod record;
 mod record_encoder;
 pub mod runs;
 pub mod service;
+pub mod shared;
 pub mod sorted;
 pub mod standing;
 pub mod state;

@@ -14,6 +14,8 @@ import pytest
 
 from cepheid.app import load
 from cepheid.model.events import Event
+from cepheid.plan.matcher import Matcher
+from cepheid.plan.standing import Standing
 from cepheid.service.client import ConsumerClient
 from cepheid.service.engine import Engine
 from cepheid.service.intake import IntakeThread, config_of
@@ -94,6 +96,37 @@ def test_matches_are_those_of_match_through_a_kill(tmp_path: Path) -> None:
         one = found[wanted[-1]]
         assert set(one.attributes) == {"sensor", "rise"}
         assert one.end == one.time + 3_600_000_000
+
+
+def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path) -> None:
+    ranges = "FROM (?a, air), (?b, air)"
+    pair = "JOIN (?b.flow > ?a.flow) SEQ (?a, ?b) WINDOW (?a, ?b, 1s) MATCH NEXT"
+    queries = {
+        "pair": f"SELECT ?a.flow AS low {ranges} {pair}",
+        "again": f"SELECT ?b.flow AS high, ?a.sensor {ranges} {pair}",
+        "triple": f"SELECT ?c.flow {ranges}, (?c, air) {pair.replace('?b) WINDOW', '?b, ?c) WINDOW')}"
+        " JOIN (?c.flow < ?a.flow) WINDOW (?a, ?c, 5ms)",
+    }
+    listed = "\n".join(f'  {name}: {{engine: service, text: "{text}"}}' for name, text in queries.items())
+    head, _, rest = APPLICATION.partition("queries:\n")
+    (tmp_path / "app.yaml").write_text(f"{head}queries:\n{listed}\n{rest[rest.index('service: {listen') :]}")
+    app = load(tmp_path / "app.yaml")
+    checked = app.plan().queries
+    assert [p.queries for p in Standing(checked).patterns] == [("pair", "again"), ("triple",)]
+    with Engine(app) as engine, IntakeThread(config_of(app)) as intake:
+        engine.follow(tmp_path / "log")
+        start = time.time_ns() // 1000
+        events = [air(number, start) for number in range(60)]
+        with Supplier(intake.address) as supplier:
+            for one in events:
+                supplier.push(one)
+            supplier.flush()
+            for name, query in checked.items():
+                wanted = Matcher(query).matches(events)
+                assert len(wanted) > 10
+                found = [engine.matches(name).get(timeout=10) for _ in wanted]
+                assert [one and one.match for one in found] == wanted
+                assert all(one and one.end == one.match.time + 3_600_000_000 for one in found)
 
 
 def test_what_waits_for_time_comes_on_an_idle_stream(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
     let group = |(_, queries): (Vec<String>, Numbered)| {
         let (queries, matchers): (Vec<usize>, Vec<Matcher>) = queries.into_iter().unzip();
         let standing = Standing::new(matchers);
-        let clock = |stream: &crate::standing::Stream| Clock {
+        let clock = |stream: &crate::lookup::Stream| Clock {
             stream: spec
                 .streams
                 .iter()
