@@ -60,5 +60,6 @@ pub mod shared;
 pub mod sorted;
 pub mod standing;
 pub mod state;
+pub mod steady;
 pub mod value;
 pub mod window;

@@ -214,9 +214,9 @@ impl Standing {
     }
 
     /// Whether nothing that came matters any more.
-    pub fn is_empty(&self) -> bool {
-        let holds_nothing = |matcher: &Matcher| matcher.kept() == 0 && matcher.due().is_none();
-        self.matchers.iter().all(holds_nothing)
+    pub fn holds_nothing(&self) -> bool {
+        let mut matchers = self.units.iter().map(|unit| &unit.matcher);
+        matchers.all(|matcher| matcher.kept() == 0 && matcher.due().is_none())
     }
 
     /// The streams that they read.

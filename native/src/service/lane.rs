@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::event::Row;
 use crate::found::Match;
@@ -20,8 +20,9 @@ use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
 use crate::service::derived::{Announced, Unlogged};
 use crate::service::restart::{Marks, Point};
-use crate::service::scheduling::{LevelPolicy, adopt};
+use crate::service::scheduling::{LevelPolicy, adopt, now};
 use crate::standing::Standing;
+use crate::steady;
 use crate::value::Val;
 
 /// Under this name, and the level's rank, the log knows how far a lane has come.
@@ -218,10 +219,10 @@ impl Lane {
         let mut groups = groups(&spec).map_err(Refused::Plan)?;
         let consumer = format!("{CONSUMER}-{}", spec.level);
         let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
-        let plans = groups
-            .iter()
-            .flat_map(|group| group.standing.matchers().iter().zip(&group.queries));
-        let plans = plans.map(|(matcher, number)| (&**matcher.plan(), spec.queries[*number].limit.is_some()));
+        let plans = groups.iter().flat_map(|group| {
+            let numbered = group.queries.iter().enumerate();
+            numbered.map(|(place, number)| (&**group.standing.plan(place), spec.queries[*number].limit.is_some()))
+        });
         let marks = Marks::new(plans, &folder, &consumer);
         let begin = marks.read().unwrap_or_default();
         let follower = match Follower::open(&folder, From::Offset(begin.offset), false) {
@@ -310,16 +311,12 @@ impl Clock {
                     && !self.stream.is_derived
                     && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) =>
             {
-                seen.max(now().saturating_sub(self.stream.lateness))
+                // What a watermark has passed is decided, so that a clock that steps is not followed at once.
+                seen.max(steady::now().saturating_sub(self.stream.lateness))
             }
             _ => seen,
         }
     }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Matchers, with their queries' numbers.
@@ -551,7 +548,7 @@ impl Running {
         streams.sort_unstable();
         streams.dedup();
         let watermark = clocks().map(|clock| clock.watermark(false)).min().unwrap_or(i64::MIN);
-        let holds_nothing = self.groups.iter().all(|group| group.standing.is_empty());
+        let holds_nothing = self.groups.iter().all(|group| group.standing.holds_nothing());
         let point = Point {
             offset: self.follower.offset(),
             streams,

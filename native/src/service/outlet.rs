@@ -130,7 +130,9 @@ impl Drop for Outlet {
         let pumps: Vec<Arc<Pump>> = self.state.pumps().values().cloned().collect();
         pumps.iter().for_each(|pump| pump.stop());
         let deadline = Instant::now() + Duration::from_secs(2);
-        while pumps.iter().any(|pump| pump.is_running()) && Instant::now() < deadline {
+        // Who answers may be the caller's own code, which should not outlive what it speaks of.
+        let is_busy = || self.state.answering.load(Ordering::SeqCst) > 0 || pumps.iter().any(|pump| pump.is_running());
+        while is_busy() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
     }
