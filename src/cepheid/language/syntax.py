@@ -294,10 +294,11 @@ Window: TypeAlias = SpanWindow | EventWindow
 
 @dataclass(frozen=True, slots=True)
 class PathGroup:
-    """`PATH { ... }`: the text between the braces, white space at its ends removed."""
+    """`PATH { ... }`: the text between the braces, white space at its ends removed; `place` is where that begins."""
 
     text: str
     span: Span | None = field(default=None, compare=False, repr=False)
+    place: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
