@@ -62,11 +62,13 @@ class Checked:
     #: What the groups are called: as the query writes them, without a prefix (rule O3).
     groups: tuple[str, ...] = ()
     #: What the PATHs ask of which event; and the prefixes that they may use.
-    paths: parts.Divided = parts.Divided()
+    paths: parts.Divided = field(default_factory=parts.Divided)
     prefixes: Mapping[str, str] = field(default_factory=dict)
     #: Set where PATHs have become conditions on what is known of an event (plan/semantic.py): the query as it was.
     origin: Query | None = None
     lookups: tuple[Lookup, ...] = ()
+    #: By name what stands for the PATH variables that are used outside: their values make a match too (rule P3).
+    used: Mapping[str, Expression] = field(default_factory=dict)
 
     @property
     def normal_form(self) -> str:
@@ -350,6 +352,8 @@ class _Checker:
             self.paths = parts.divide(self.query.path, self.event_variables, self.path_variables)
         except path.PathFault as fault:
             self.report(fault.code, str(fault), fault.span, fault.hint)
+        for name, owners in self.paths.shared.items():
+            self._joined(owners, self.query.spans.get("path"), f"the PATHs share ?{name}, but no JOIN")
 
     def _path(self, group: syntax.PathGroup) -> bool:
         before = len(self.problems)
@@ -365,11 +369,13 @@ class _Checker:
             bound = item.binds & set(self.event_variables)
             if bound:
                 name = min(bound)
-                self.report("path-binds-event", f"?{name} is an event, so {item.kind.upper()} can't bind it", item.place)
+                self.report(
+                    "path-binds-event", f"?{name} is an event, so {item.kind.upper()} can't bind it", item.place
+                )
         if len(self.problems) == before:
-            fault = path.syntax_fault(group, self._prefixes)
-            if fault is not None:
-                self.report(fault.code, str(fault), fault.span, fault.hint)
+            wrong = path.syntax_fault(group, self._prefixes)
+            if wrong is not None:
+                self.report(wrong.code, str(wrong), wrong.span, wrong.hint)
         return len(self.problems) == before
 
     def _path_value(self, variable: syntax.Variable, word: str) -> None:
@@ -380,7 +386,9 @@ class _Checker:
             message = f"?{variable.name} belongs to ?{owners[0]}, which stands for many events (rule S3)"
             self.report("many-values", message, variable.span, "use it in JOINs only")
         elif roles == {"absent"}:
-            message = f"?{variable.name} belongs to ?{owners[0]}, a NOT variable, so it has no value in {word} (rule S5)"
+            message = (
+                f"?{variable.name} belongs to ?{owners[0]}, a NOT variable, so it has no value in {word} (rule S5)"
+            )
             self.report("absent-value", message, variable.span)
         elif self._window is not None and self._window.kind in ("batch", "session"):
             message = f"?{variable.name} is each event's own, and a window has many events (rule W7)"
@@ -527,18 +535,18 @@ class _Checker:
         bounds.report_never(condition, self.report)
 
     def _join(self, condition: Expression) -> None:
-        names = syntax.variables(condition)
+        self._joined(syntax.variables(condition), condition.span, "no JOIN")
+
+    def _joined(self, names: Sequence[str], span: Span | None, what: str) -> None:
         many = [n for n in names if self.roles.get(n) in ("many", "many0")]
         absent = [n for n in names if self.roles.get(n) == "absent"]
         if len(many) > 1:
-            self.report("two-many", f"no JOIN can name two of {_marked(many)} (rule S3)", condition.span)
+            self.report("two-many", f"{what} can name two of {_marked(many)} (rule S3)", span)
         if len(absent) > 1:
-            self.report("two-not", f"no JOIN can name two NOT variables, {_marked(absent)} (rule S5)", condition.span)
+            self.report("two-not", f"{what} can name two NOT variables, {_marked(absent)} (rule S5)", span)
         if absent and many:
             shown = _marked([*absent, *many])
-            self.report(
-                "not-with-many", f"no JOIN can name a NOT variable and one of many, {shown} (rule S5)", condition.span
-            )
+            self.report("not-with-many", f"{what} can name a NOT variable and one of many, {shown} (rule S5)", span)
 
     # output
 

@@ -172,7 +172,7 @@ class _Divider:
                 labels[element] = own[0] if own else owner
                 if len(own) > 1:
                     raise _two_events(element, own)
-            for element, owner in ring:
+            for element, _ in ring:
                 for name in element.links:
                     near.setdefault(name, labels[element])
         reach = {event: self._reach(event, labels) for event in events}

@@ -1,8 +1,8 @@
 """The inside of a PATH: its elements, which variables connect them, and what it may not say.
 
 A group is cut into elements (a triple pattern, a FILTER, an OPTIONAL, ...) and each keeps its own text. So parts of a
-group are put together again from what the user wrote, and a SPARQL engine evaluates them; nothing is translated. That is
-why this is a reader of its own rather than a SPARQL algebra: rdflib and spargebra both lose the text and its places.
+group are put together again from what the user wrote, and a SPARQL engine evaluates them; nothing is translated. That
+is why this is a reader of its own rather than a SPARQL algebra: rdflib and spargebra both lose the text and its places.
 """
 
 from __future__ import annotations

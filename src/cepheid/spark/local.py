@@ -13,7 +13,6 @@ from pyspark.sql import types as st
 
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
-from cepheid.language.printer import normal_form
 from cepheid.model.events import Event, EventId, OrderKey
 from cepheid.model.matches import Bound, EventRef, Match, MatchIds, Window
 from cepheid.model.time import EPOCH
@@ -42,7 +41,7 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
     by_name = {f"{stream}/{event_id}": e for (stream, event_id), e in known.items()}
     matches = [_match(row, checked, by_name) for row in found]
     if has_text:
-        ids = MatchIds(normal_form(checked.query))
+        ids = MatchIds(checked.normal_form)
         matches = [m if m.window is not None else replace(m, id=ids.of_events(m.events)) for m in matches]
     order = {(e.stream, e.id): e.order for e in events}
     return sorted(matches, key=lambda m: _order(m, checked, order))
