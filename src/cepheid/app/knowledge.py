@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cepheid.app.application import Application
@@ -24,6 +24,7 @@ class Known:
     knowledge: Knowledge
     annotations: Annotations
     mode: Mode = "auto"
+    prefixes: Mapping[str, str] = field(default_factory=lambda: WELL_KNOWN_PREFIXES)
 
     def catalogue(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue in which an attribute goes by every property that is the same (rule P5)."""
@@ -57,9 +58,8 @@ def known(application: Application | None, more: Sequence[str] = ()) -> Known | 
     )
     streams = application.sections.streams if application is not None else {}
     prefixes = application.graph.prefixes if application is not None else WELL_KNOWN_PREFIXES
-    return Known(
-        knowledge, Annotations.of(streams, prefixes, folder), section.semantics if section is not None else "auto"
-    )
+    mode: Mode = section.semantics if section is not None else "auto"
+    return Known(knowledge, Annotations.of(streams, prefixes, folder), mode, prefixes)
 
 
 def _absolute(name: str) -> str:

@@ -47,14 +47,15 @@ def ask_all(
     if part.variable is None or any(t.text.upper() == "MINUS" for e in part.elements for t in e.tokens):
         return [_ask_one(knowledge, part, prefixes, facts, columns) for facts in roots]
     found: list[list[Solution]] = [[] for _ in roots]
-    mark = NamedNode(_MARK)
+    mark, number_of = NamedNode(_MARK), next(_graphs)
+    graph, marks = NamedNode(f"{_MARK}:graph:{number_of}"), NamedNode(f"{_MARK}:marks:{number_of}")
     quads = []
     for number, facts in enumerate(roots):
         root = NamedNode(f"{_MARK}:{number}")
-        quads.append(Triple(root, mark, RdfLiteral(number)))
-        quads += [Triple(root, NamedNode(name), term) for name, term in facts]
+        quads.append(Quad(root, mark, RdfLiteral(number), marks))
+        quads += [Quad(root, NamedNode(name), term, graph) for name, term in facts]
     names = " ".join(f"?{name}" for name in (_NUMBER, *columns))
-    query = f"SELECT DISTINCT {names} {{ {_marked(part)} }}"
+    query = f"SELECT DISTINCT {names} {{ {_marked(part, marks)} }}"
     for mark_of, *solution in _solutions(knowledge, part, query, prefixes, quads):
         assert isinstance(mark_of, RdfLiteral)
         found[int(mark_of.value)].append(tuple(solution))
@@ -72,14 +73,16 @@ def _ask_one(
         text = "\n".join(f"{{ {' '.join(group)} }}" for group in put) if len(put) > 1 else "\n".join(put[0])
     names = " ".join(f"?{name}" for name in columns) or "(1 AS ?one)"
     query = f"SELECT DISTINCT {names} {{ {text} }}"
-    quads = [Triple(root, NamedNode(name), term) for name, term in facts]
+    graph = NamedNode(f"{_MARK}:graph:{next(_graphs)}")
+    quads = [Quad(root, NamedNode(name), term, graph) for name, term in facts]
     rows = _solutions(knowledge, part, query, prefixes, quads)
     return [tuple(row if columns else ()) for row in (rows if columns else rows[:1])]
 
 
-def _marked(part: Part) -> str:
+def _marked(part: Part, marks: NamedNode) -> str:
+    """The part with marks, which are in a graph of their own: no pattern of the part sees them."""
     assert part.variable is not None
-    mark = f"?{part.variable} <{_MARK}> ?{_NUMBER} ."
+    mark = f"GRAPH {marks} {{ ?{part.variable} <{_MARK}> ?{_NUMBER} }}"
     inside = ["\n".join(_marked_element(e, part.variable, mark) for e in group) for group in part.groups]
     if len(inside) == 1:
         return f"{mark}\n{inside[0]}"
@@ -109,28 +112,32 @@ def _inside(tokens: Sequence[Token], start: int) -> Iterator[Token]:
 
 
 @contextmanager
-def _beside(store: Store, triples: Sequence[Triple]) -> Iterator[NamedNode]:
-    """The triples in a graph of their own, for as long as they are needed."""
-    graph = NamedNode(f"{_MARK}:graph:{next(_graphs)}")
-    store.extend(Quad(t.subject, t.predicate, t.object, graph) for t in triples)
+def _beside(store: Store, quads: Sequence[Quad]) -> Iterator[list[NamedNode]]:
+    """The quads in graphs of their own, for as long as they are needed."""
+    graphs = list(dict.fromkeys(q.graph_name for q in quads if isinstance(q.graph_name, NamedNode)))
+    store.extend(quads)
     try:
-        yield graph
+        yield graphs
     finally:
-        store.remove_graph(graph)
+        for graph in graphs:
+            store.remove_graph(graph)
 
 
 def _solutions(
-    knowledge: Knowledge, part: Part, query: str, prefixes: Mapping[str, str], triples: Sequence[Triple]
+    knowledge: Knowledge, part: Part, query: str, prefixes: Mapping[str, str], quads: Sequence[Quad]
 ) -> list[list[Term | None]]:
     outcome: list[list[list[Term | None]] | BaseException] = []
     with knowledge.reading():
         store = knowledge.store
-        with _beside(store, triples) as graph:
-            graphs: list[NamedNode | BlankNode | DefaultGraph] = [DefaultGraph(), *([graph] if triples else [])]
+        with _beside(store, quads) as graphs:
+            seen: list[NamedNode | BlankNode | DefaultGraph] = [DefaultGraph()]
+            seen += [graph for graph in graphs if ":marks:" not in graph.value]
+            marks: list[NamedNode | BlankNode] = [graph for graph in graphs if ":marks:" in graph.value]
 
             def ask() -> None:
                 try:
-                    outcome.append(_collected(store.query(query, prefixes=dict(prefixes), default_graph=graphs)))
+                    found = store.query(query, prefixes=dict(prefixes), default_graph=seen, named_graphs=marks)
+                    outcome.append(_collected(found))
                 except BaseException as error:
                     outcome.append(error)
 

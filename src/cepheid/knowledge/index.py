@@ -159,18 +159,30 @@ def _domain(lookup: PartLookup, knowledge: Knowledge) -> _Domain | None:
     if annotation.kind == "literal" or annotation.type not in (Type.STRING, Type.INT):
         return None
 
-    def keys_of(texts: Iterable[str]) -> list[Key]:
-        found = (_as_key(text, annotation.type) for text in texts)
-        return [(value,) for value in dict.fromkeys(found) if value is not None]
-
-    if annotation.kind == "lookup":
-        return lambda: (keys_of(knowledge.having(annotation.lookup)), (None,))
-    if annotation.kind == "table":
-        return lambda: (keys_of(annotation.table), (None,))
-    if not _asks_of_entity(lookup, annotation):
+    if annotation.kind == "template" and not _asks_of_entity(lookup, annotation):
         return None
-    # What is not known fails; so does null, whose key is there to be found.
-    return lambda: ([(None,), *keys_of(_values_of(annotation, knowledge))], None)
+
+    def domain() -> tuple[list[Key], Key | None]:
+        keys: list[Key] = [(value,) for value in keys_in(annotation, knowledge)]
+        # By template an entity that is not known fails; so does null, whose key is there to be found.
+        return ([(None,), *keys], None) if annotation.kind == "template" else (keys, (None,))
+
+    return domain
+
+
+def keys_in(annotation: Annotation, knowledge: Knowledge) -> list[Value]:
+    """The values of an attribute whose entities the knowledge speaks of; none for readings."""
+    match annotation.kind:
+        case "lookup":
+            texts: Iterable[str] = knowledge.having(annotation.lookup)
+        case "table":
+            texts = annotation.table
+        case "template":
+            texts = _values_of(annotation, knowledge)
+        case _:
+            texts = ()
+    found = (_as_key(text, annotation.type) for text in texts)
+    return [value for value in dict.fromkeys(found) if value is not None]
 
 
 def _as_key(text: str, kind: Type) -> Value:

@@ -75,12 +75,12 @@ class SemanticFilter:
         self.lookups = tuple(lookups)
         self.caches = tuple(Cache(entries) for _ in lookups)
         self._knowledge = knowledge
-        self._mode = mode
+        self.mode = mode
         self._version = knowledge.version
 
     def judge(self, events: Sequence[Event]) -> Iterator[Judged]:
         """The events, in portions that the core can take one after the other."""
-        size = 1 if self._mode in ("naive", "cache") else max(1, len(events))
+        size = 1 if self.mode in ("naive", "cache") else max(1, len(events))
         for start in range(0, len(events), size):
             with self._knowledge.reading() as version:
                 stale = self._renew(version)
@@ -103,9 +103,9 @@ class SemanticFilter:
         learn, forget = [], []
         for lookup, cache in zip(self.lookups, self.caches, strict=True):
             keys = [key_of(lookup, event) for event in events if event.stream == lookup.stream]
-            known = self._cached(lookup, cache, keys) if "cache" in self._mode else self._asked(lookup, keys)
+            known = self._cached(lookup, cache, keys) if "cache" in self.mode else self._asked(lookup, keys)
             learn.append(known)
-            forget.append(tuple(cache.shrink()) if "cache" in self._mode else tuple(known))
+            forget.append(tuple(cache.shrink()) if "cache" in self.mode else tuple(known))
         return Judged(events, tuple(learn), tuple(forget))
 
     def _asked(self, lookup: PartLookup, keys: Sequence[Key]) -> dict[Key, tuple[Row, ...]]:

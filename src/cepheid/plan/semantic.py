@@ -133,11 +133,23 @@ class _Lowering:
         self.steps.append(Step("constant", text, f"names no event; {'true' if found else 'never true'}"))
 
     def _never(self, part: Part, reason: str) -> None:
-        self.joins.append(Constant(Kind.BOOL, False))
+        """A part that no event fits, or nothing at all if it is nobody's."""
+        variable = part.variable
+        if variable is None:
+            self.joins.append(Constant(Kind.BOOL, False))
+        else:
+            self.attributes[variable, "id"] = Resolved(
+                dict.fromkeys(self._streams(variable), "id"), self._id_type(variable)
+            )
+            self.filters.append(syntax.IsNull(Attribute(variable, "id")))
+        whole = variable is None or variable in self._sure
+        what = "so nothing matches" if whole else f"so no event is ?{variable}"
         place = part.elements[0].place if part.elements else None
-        self.warnings.append(
-            Diagnostic("warning", "never-true", f"this PATH is never true, so nothing matches: {reason}", place)
-        )
+        self.warnings.append(Diagnostic("warning", "never-true", f"this PATH is never true, {what}: {reason}", place))
+
+    def _id_type(self, variable: str) -> ValueType:
+        kinds = {self.checked.id_kinds[stream] for stream in self._streams(variable)}
+        return ValueType.INT if kinds == {"int"} else ValueType.STRING
 
     def _note(self, rule: Literal["prune", "transform"], part: Part, reasons: Sequence[str]) -> None:
         self.steps += [Step(rule, f"PATH {{{part.text}}}", reason) for reason in reasons]
