@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cepheid.app.application import Application
 from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.modes import SemanticFilter
 from cepheid.knowledge.store import Knowledge
+from cepheid.knowledge.tables import Table
 from cepheid.language.checker import Checked
 from cepheid.language.scope import Catalogue
 from cepheid.plan.path_normalisation import normalise
 from cepheid.plan.semantic import Mode, Semantic, lower
+
+if TYPE_CHECKING:
+    from cepheid.app.application import Application
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Known:
         """The catalogue in which an attribute goes by every property that is the same (rule P5)."""
         return replace(catalogue, properties=normalise(catalogue.properties, self.knowledge))
 
-    def lower(self, checked: Checked) -> Semantic:
-        """The query with its PATHs judged by what is known."""
-        return lower(checked, self.knowledge, self.annotations, self.mode)
+    def lower(self, checked: Checked, tables: dict[str, Table] | None = None) -> Semantic:
+        """The query with its PATHs judged by what is known; `tables` are those of queries that stand together."""
+        return lower(checked, self.knowledge, self.annotations, self.mode, tables)
 
     def filter(self, semantic: Semantic) -> SemanticFilter | None:
         """What judges the PATHs that are not indexed; None if all are."""

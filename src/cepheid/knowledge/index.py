@@ -34,11 +34,23 @@ class PartLookup(Lookup):
     prefixes: Mapping[str, str] = field(repr=False)
 
     @property
-    def meaning(self) -> tuple[object, ...]:
-        """Equal for lookups that always find the same, of whatever query."""
-        own = "e" if self.part.variable is None else self.part.variable
-        text = "\n".join(_renamed(e, own).text for e in self.part.elements)
-        return (self.stream, self.key, self.columns, text)
+    def label(self) -> str:
+        return f"{self.stream}: {self._said_of_e} (by {', '.join(self.key) or 'nothing'})"
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.stream} {self.key} {self.columns} {self._said_of_e}"
+
+    @property
+    def _said_of_e(self) -> str:
+        """The part with its event called ?e, and its own variables ?v1, ?v2, ...: equal parts read the same."""
+        names = {} if self.part.variable is None else {self.part.variable: "?e"}
+        for element in self.part.elements:
+            for token in element.tokens:
+                name = token.text[1:]
+                if token.kind == "variable" and name not in names:
+                    names[name] = token.text if name in self.part.columns else f"?v{len(names)}"
+        return " ".join(element.renamed(names).text for element in self.part.elements)
 
     def facts(self, key: Key, knowledge: Knowledge) -> Facts:
         """The triples of an event with this key, as far as the part can see them (rule P1)."""
@@ -68,10 +80,6 @@ class PartLookup(Lookup):
 
 def _order(row: Row) -> list[tuple[str, str]]:
     return [("" if value is None else type(value).__name__, str(value)) for value in row]
-
-
-def _renamed(element: Element, variable: str) -> Element:
-    return element.with_variable(variable, "?e")
 
 
 def lookup_of(

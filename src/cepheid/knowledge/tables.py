@@ -37,3 +37,13 @@ class Lookup:
     key: tuple[str, ...]
     columns: tuple[str, ...]
     table: Table = field(compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """The lookup for people."""
+        return f"{self.stream}: by {', '.join(self.key) or 'nothing'}"
+
+    @property
+    def meaning(self) -> str:
+        """Equal for lookups that always find the same, of whatever query."""
+        return f"{self.stream} {self.key} {self.columns} {id(self.table)}"

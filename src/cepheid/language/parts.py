@@ -163,7 +163,7 @@ class _Divider:
             ring = [
                 (e, owner)
                 for e in patterns
-                if e not in labels and (owner := next((near[v] for v in sorted(e.links) if v in near), None))
+                if e not in labels and (owner := next((near[v] for v in _from_subject(e) if v in near), None))
             ]
             if not ring:
                 break
@@ -228,6 +228,12 @@ class _Divider:
             self.flags.append(Part(names[0] if names else None, whole, (), name))
             flags.append(Flag(names[0] if names else "", name))
         return flags[0] if len(flags) == 1 else Either("AND", tuple(flags))
+
+
+def _from_subject(element: Element) -> list[str]:
+    """What connects an element, the subject of a triple first: a path belongs to where it comes from."""
+    subject = [t.text[1:] for t in element.ends[0] if t.kind == "variable"] if element.ends is not None else []
+    return [*subject, *sorted(element.links - set(subject))]
 
 
 def _two_events(element: Element, events: Sequence[str]) -> PathFault:

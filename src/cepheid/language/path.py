@@ -106,10 +106,17 @@ class Element:
 
     def with_variable(self, name: str, term: str) -> Element:
         """The element with a term in place of a variable."""
+        return self._put({name: term}, "iri")
 
+    def renamed(self, names: Mapping[str, str]) -> Element:
+        """The element with other variables, `?x`, by their names."""
+        return self._put(names, "variable")
+
+    def _put(self, words: Mapping[str, str], kind: str) -> Element:
         def put(tokens: Iterable[Token]) -> tuple[Token, ...]:
             return tuple(
-                Token("iri", term, t.start, t.end) if t.kind == "variable" and t.text[1:] == name else t for t in tokens
+                Token(kind, words[t.text[1:]], t.start, t.end) if t.kind == "variable" and t.text[1:] in words else t
+                for t in tokens
             )
 
         ends = None if self.ends is None else (put(self.ends[0]), put(self.ends[1]), put(self.ends[2]))

@@ -148,8 +148,8 @@ class _Compiler:
         return {
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
-            "filters": [self._expression(f) for f in own if not _is_looked_up(f)],
-            "late_filters": [self._expression(f) for f in own if _is_looked_up(f)],
+            "filters": [self._expression(f) for f in own if not is_looked_up(f)],
+            "late_filters": [self._expression(f) for f in own if is_looked_up(f)],
         }
 
     def _key(self, variable: str) -> list[_Json] | None:
@@ -326,7 +326,7 @@ class _Compiler:
                 return self._aggregate(e)
 
 
-def _is_looked_up(condition: Expression) -> bool:
+def is_looked_up(condition: Expression) -> bool:
     """Whether a condition reads what a lookup finds, so that it is judged after it."""
     return any(isinstance(e, syntax.Attribute) and e.name[0] in (VALUE, TERM, FLAG) for e in syntax.walk(condition))
 

@@ -52,7 +52,7 @@ def transform(
         target = element.ends[2]
         if target[0].kind != "variable":
             constant = _constant(target)
-            if constant is not None:
+            if constant is not None and _is_term(constant, target, iri, streams, annotations):
                 filters.append(syntax.Compare("=", attribute, constant))
                 reasons.append(f"{written(element.tokens)}: {print_expression(filters[-1])}")
                 left.remove(element)
@@ -106,6 +106,16 @@ def _is_literal(iri: str, streams: Sequence[str], annotations: Annotations) -> b
         and len(found) == len({s for s in streams if _has(s, iri, annotations)})
         and all(a.kind == "literal" and a.type.value in ("bool", "int", "float", "string") for a in found)
     )
+
+
+def _is_term(
+    constant: Constant, target: Sequence[Token], iri: str, streams: Sequence[str], annotations: Annotations
+) -> bool:
+    """Whether equal values are equal terms, which is what a triple asks: 2.0 is a decimal, and a reading a double."""
+    kinds = {a.type.value for s in streams for a in annotations.properties(s).values() if a.property == iri}
+    exponent = len(target) == 1 and "e" in target[0].text.lower()
+    term = {Kind.INT: "int", Kind.STRING: "string", Kind.BOOL: "bool", Kind.FLOAT: "float" if exponent else ""}
+    return kinds == {term[constant.kind]} and target[0].kind != "iri"
 
 
 def _has(stream: str, iri: str, annotations: Annotations) -> bool:

@@ -15,7 +15,7 @@ from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.asking import ask_all
 from cepheid.knowledge.index import PartLookup, fill, lookup_of
 from cepheid.knowledge.store import Knowledge
-from cepheid.knowledge.tables import FLAG, TERM, VALUE
+from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.errors import Diagnostic, Span
@@ -58,9 +58,18 @@ class NotIndexed(ValueError):
     """A part whose keys can't be known beforehand, where the index was asked for by hand."""
 
 
-def lower(checked: Checked, knowledge: Knowledge, annotations: Annotations, mode: Mode = "auto") -> Semantic:
-    """The query with its PATHs judged by what is known. Raises TooMuch, NotIndexed."""
-    lowering = _Lowering(checked, knowledge, annotations, mode)
+def lower(
+    checked: Checked,
+    knowledge: Knowledge,
+    annotations: Annotations,
+    mode: Mode = "auto",
+    tables: dict[str, Table] | None = None,
+) -> Semantic:
+    """The query with its PATHs judged by what is known. Raises TooMuch, NotIndexed.
+
+    `tables` has those of other queries, by the meaning of their lookups: equal ones are filled once, and shared.
+    """
+    lowering = _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables)
     return lowering.run()
 
 
@@ -70,6 +79,7 @@ class _Lowering:
     knowledge: Knowledge
     annotations: Annotations
     mode: Mode
+    tables: dict[str, Table]
     steps: list[Step] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     filters: list[Expression] = field(default_factory=list)
@@ -160,8 +170,16 @@ class _Lowering:
             lookup_of(part, stream, columns, self.annotations, self.checked.prefixes, owner)
             for stream in self._streams(owner)
         ]
-        for lookup in lookups:
-            self._fill(lookup)
+        for place, lookup in enumerate(lookups):
+            shared = self.tables.get(lookup.meaning)
+            if shared is None:
+                self.tables[lookup.meaning] = lookup.table
+                self._fill(lookup)
+            else:
+                lookups[place] = replace(lookup, table=shared)
+                self.steps.append(
+                    Step("share", f"PATH {{{part.text}}}", f"{lookup.stream}: an equal one is there already")
+                )
         if part.variable is not None and all(look.table.complete and not _can_hold(look) for look in lookups):
             self._never_of(part, lookups)
         for column in columns:
