@@ -38,6 +38,8 @@ mod python_matcher;
 #[cfg(feature = "python")]
 mod python_operator;
 #[cfg(feature = "python")]
+mod python_reasoning;
+#[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]
 mod python_rows;
@@ -47,6 +49,7 @@ mod python_service;
 mod python_shown;
 #[cfg(feature = "python")]
 mod python_standing;
+pub mod reasoning;
 pub mod record;
 mod record_encoder;
 pub mod runs;

@@ -38,6 +38,8 @@ mod _native {
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;
     #[pymodule_export]
+    use crate::python_reasoning::PyReasoner;
+    #[pymodule_export]
     use crate::python_standing::PyStanding;
 
     #[pymodule_export]

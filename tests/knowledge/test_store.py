@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pyoxigraph import NamedNode, Triple
 
-from cepheid.knowledge.errors import KnowledgeError, TooMuch
+from cepheid.knowledge.errors import TooMuch
 from cepheid.knowledge.store import Knowledge
+from cepheid.language.errors import Rejected
 
 PREFIXES = {"ex": "http://example.org/", "rdfs": "http://www.w3.org/2000/01/rdf-schema#"}
 OFFICES = """
@@ -47,7 +48,7 @@ def test_a_change_takes_its_consequences_along(offices: Knowledge) -> None:
 def test_a_question_is_bounded(offices: Knowledge) -> None:
     with pytest.raises(TooMuch, match="more than 2 solutions"):
         offices.select("SELECT * { ?s ?p ?o }", PREFIXES, limit=2)
-    with pytest.raises(KnowledgeError, match="SPARQL"):
+    with pytest.raises(Rejected, match="SPARQL:1:17: error: this is not SPARQL"):
         offices.select("SELECT * { ?s ?p", PREFIXES)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from cepheid.app.knowledge import Known
+from cepheid.app.known import Known
 from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.knowledge.store import Knowledge
 from cepheid.language.checker import Checked, check

@@ -17,7 +17,7 @@ from cepheid.plan.planner import Plan
 from cepheid.plan.problems import Problem
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
 
 #: Finds the place of a problem in what the user wrote.
 Locator: TypeAlias = Callable[[Problem], Span | None]
@@ -40,7 +40,7 @@ class Application:
         """What the application knows; None if it has no knowledge. Raises KnowledgeError."""
         if self.sections.knowledge is None:
             return None
-        from cepheid.app.knowledge import known
+        from cepheid.app.known import known
 
         return known(self)
 

@@ -38,7 +38,7 @@ from cepheid.model.streams import Stream
 from cepheid.model.time import TimeError, parse_instant
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
 
 #: So many dead letters are shown one by one.
 _SHOWN_LETTERS = 5
@@ -212,7 +212,7 @@ def _known(
     """The knowledge, where the query asks for it: by a PATH, or by a property instead of an attribute's name."""
     if not needs_knowledge(tree):
         return None
-    from cepheid.app.knowledge import known
+    from cepheid.app.known import known
 
     if progress is not None:
         progress.show("reading the knowledge", now=True)

@@ -12,7 +12,7 @@ from cepheid.language.errors import Diagnostic, Rejected
 from cepheid.model.events import Event
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
     from cepheid.knowledge.modes import SemanticFilter
     from cepheid.plan.semantic import Semantic
 

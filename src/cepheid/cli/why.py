@@ -21,7 +21,7 @@ from cepheid.model.matches import Bound, Match
 from cepheid.plan.matcher import Matcher
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
 
 #: So many matches of an event are named.
 _MOST_NAMED = 3

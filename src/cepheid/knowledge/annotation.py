@@ -17,6 +17,7 @@ from pyoxigraph import Literal as RdfLiteral
 from pyoxigraph import NamedNode, Triple
 
 from cepheid.knowledge.errors import KnowledgeError
+from cepheid.knowledge.sources import located
 from cepheid.knowledge.terms import XSD, Term, escaped, iri_of
 from cepheid.model.events import Event
 from cepheid.model.time import format_instant
@@ -117,6 +118,10 @@ class Annotations:
         """The annotations of a stream, by attribute."""
         return self._streams.get(stream, {})
 
+    def all(self) -> list[Annotation]:
+        """The annotations of all streams."""
+        return [annotation for stream in self._streams.values() for annotation in stream.values()]
+
     def triples(self, event: Event, knowledge: Knowledge) -> list[Triple]:
         """The triples of an event, as rule P1 has them."""
         root = root_of(event)
@@ -169,7 +174,7 @@ def _annotation(section: Section, kind: Type, prefixes: Mapping[str, str], folde
     if section.lookup is not None:
         return Annotation(property_, "lookup", kind, lookup=iri_of(section.lookup, prefixes))
     if section.table is not None:
-        return Annotation(property_, "table", kind, table=read_table(folder / section.table, prefixes))
+        return Annotation(property_, "table", kind, table=read_table(located(section.table, folder), prefixes))
     return Annotation(property_, "literal", kind)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from pyoxigraph import DefaultGraph, NamedNode, RdfFormat, Store, Triple, parse
 
@@ -58,8 +59,13 @@ class SourceFile:
     def hash(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    def load(self) -> Store:
-        """The file's triples in a store of their own. Raises Rejected, with the place, if it is broken."""
+    @property
+    def key(self) -> str:
+        """Names what the file says: relative IRIs in it depend on where it is."""
+        return hashlib.sha256(f"{self.hash} {self.path.absolute().as_uri()} {self.format}".encode()).hexdigest()
+
+    def load(self) -> Part:
+        """What the file says. Raises Rejected, with the place, if it is broken."""
         store = Store()
         try:
             store.bulk_load(self.content, self.format, base_iri=self.path.absolute().as_uri())
@@ -67,16 +73,55 @@ class SourceFile:
             raise Rejected([broken(self.name, self.content, error)]) from None
         except UnicodeDecodeError as error:
             raise KnowledgeError(f"{self.name}: not UTF-8 text: {error.reason}") from None
-        return store
+        text = store.dump(format=RdfFormat.N_TRIPLES, from_graph=DefaultGraph()) or b""
+        return Part(self.key, self.hash, text.decode(), tuple(sorted(ontologies(store))), tuple(sorted(imports(store))))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one file says, as N-Triples; blank nodes have names that are nobody else's.
+
+    `ontologies` are what it calls itself, `imports` what it asks for. A part that was kept is read when it is needed.
+    """
+
+    key: str
+    hash: str
+    kept: str | Path
+    ontologies: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    known_text_hash: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.kept if isinstance(self.kept, str) else self.kept.read_text(encoding="utf-8")
+
+    @cached_property
+    def text_hash(self) -> str:
+        return self.known_text_hash or hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class Parts(Protocol):
+    """Keeps parts between runs."""
+
+    def part(self, key: str) -> Part | None:
+        """The part of that key, if it is kept."""
+
+    def keep(self, part: Part) -> None:
+        """Keep a part."""
 
 
 def broken(name: str, content: bytes, error: SyntaxError) -> Diagnostic:
     """What a parser said about a file, at its place."""
-    text = content.decode(errors="replace")
+    source = Source(name, content.decode(errors="replace"))
     message = str(error.msg).split(": ", 1)[-1] if str(error.msg).startswith("Parser error at") else str(error.msg)
     span = None
-    if error.lineno is not None:
-        source = Source(name, text)
+    in_sparql = re.match(r"error at (\d+):(\d+): (.*)", str(error.msg), re.DOTALL)
+    if in_sparql:
+        line, column = int(in_sparql[1]), int(in_sparql[2])
+        # What was expected is a list of everything that SPARQL allows, characters one by one.
+        message = "this is not SPARQL" if in_sparql[3].startswith("expected") else in_sparql[3]
+        span = Span(source, line, column, line, column + 1)
+    elif error.lineno is not None:
         column = error.offset or 1
         end = error.end_offset if error.end_lineno == error.lineno and error.end_offset else column + 1
         span = Span(source, error.lineno, column, error.lineno, max(end, column + 1))
@@ -93,8 +138,12 @@ def broken(name: str, content: bytes, error: SyntaxError) -> Diagnostic:
 class Sources:
     """Every file that was read, imports included, each once; and what could not be found."""
 
-    files: tuple[tuple[SourceFile, Store], ...]
+    files: tuple[tuple[SourceFile, Part], ...]
     missing: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for _, part in self.files)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -104,59 +153,69 @@ class Sources:
             for iri in self.missing
         )
 
-    def triples(self) -> bytes:
-        """Everything as N-Triples."""
-        dumped = (store.dump(format=RdfFormat.N_TRIPLES, from_graph=DefaultGraph()) for _, store in self.files)
-        return b"".join(part or b"" for part in dumped)
 
-
-def read(names: Sequence[str | Path], folder: Path) -> Sources:
+def read(names: Sequence[str | Path], folder: Path, kept: Parts | None = None) -> Sources:
     """The files of these names and all that they import, directly or not; a cycle of imports is no harm."""
     waiting = [find(str(name), folder) for name in names]
-    folders = list(dict.fromkeys(file.path.parent for file in waiting if not file.is_bundled))
-    beside = _Beside(folders)
-    done: dict[Path, tuple[SourceFile, Store]] = {}
-    declared: dict[str, Path] = {}
-    missing: dict[str, bool] = {}
+    beside = _Beside(list(dict.fromkeys(file.path.parent for file in waiting if not file.is_bundled)))
+    done: dict[Path, tuple[SourceFile, Part]] = {}
+    missing: list[str] = []
     faults: list[Diagnostic] = []
     while waiting:
         file = waiting.pop(0)
-        key = file.path.resolve()
-        if key in done:
+        if file.path.resolve() in done:
             continue
         try:
-            store = file.load()
+            part = _part(file, kept)
         except Rejected as rejected:
             faults += rejected.diagnostics
-            done[key] = (file, Store())
-            continue
-        done[key] = (file, store)
-        declared |= dict.fromkeys(ontologies(store), key)
+            part = Part("", "", "")
+        done[file.path.resolve()] = (file, part)
         if file.is_bundled:
             continue  # Brick imports QUDT and others, which it ships only as far as it needs them
-        for iri in imports(store):
-            if iri in declared:
-                continue
+        for iri in part.imports:
             found = beside.find(iri)
             if found is None:
-                missing[iri] = True
+                missing.append(iri)
             else:
                 waiting.append(found)
     if faults:
         raise Rejected(faults)
-    return Sources(tuple(done.values()), tuple(iri for iri in missing if iri not in declared))
+    declared = {iri for _, part in done.values() for iri in part.ontologies}
+    return Sources(tuple(done.values()), tuple(dict.fromkeys(iri for iri in missing if iri not in declared)))
+
+
+def _part(file: SourceFile, kept: Parts | None) -> Part:
+    found = kept.part(file.key) if kept is not None else None
+    if found is None:
+        found = file.load()
+        if kept is not None:
+            kept.keep(found)
+    return found
 
 
 def find(name: str, folder: Path) -> SourceFile:
     """The file that a source names: `brick:1.4`, or a path relative to the folder."""
     if name.startswith(_BRICK):
         return SourceFile(name, brick(name.removeprefix(_BRICK)), is_bundled=True)
-    path = folder / name
+    path = located(name, folder)
     if not path.is_file():
         siblings = [p.name for p in path.parent.iterdir() if p.suffix in FORMATS] if path.parent.is_dir() else []
         hint = suggestion(path.name, siblings)
         raise KnowledgeError(f"no such source: {name}" + (f"; {hint}" if hint else ""))
-    return SourceFile(name, path)
+    return SourceFile(shown(path), path)
+
+
+def located(name: str | Path, folder: Path) -> Path:
+    """A path that is relative to the folder; one that an application was already asked for is relative to us."""
+    path = folder / name
+    return path if path.exists() or not Path(name).exists() else Path(name)
+
+
+def shown(path: Path) -> str:
+    """The name of a file in messages: relative where it is below us."""
+    path = path.absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def brick(version: str) -> Path:
@@ -198,7 +257,7 @@ class _Beside:
     def find(self, iri: str) -> SourceFile | None:
         if iri.startswith("file://"):
             path = Path(iri.removeprefix("file://"))
-            return SourceFile(path.name, path) if path.is_file() else None
+            return SourceFile(shown(path), path) if path.is_file() else None
         if iri.startswith(_BRICK_IRI) and iri.endswith("Brick"):
             version = iri.removeprefix(_BRICK_IRI).removesuffix("Brick").strip("/") or "1.4"
             try:
@@ -208,9 +267,9 @@ class _Beside:
         last = iri.rstrip("#/").rsplit("/", 1)[-1].rsplit("#", 1)[-1]
         for path in self._files:
             if path.name == last or path.stem == last:
-                return SourceFile(path.name, path)
+                return SourceFile(shown(path), path)
         declared = self._declared.get(iri) or self._declared.get(iri.rstrip("#/"))
-        return SourceFile(declared.name, declared) if declared else None
+        return SourceFile(shown(declared), declared) if declared else None
 
     @cached_property
     def _files(self) -> list[Path]:
@@ -222,22 +281,18 @@ class _Beside:
         declared: dict[str, Path] = {}
         for path in self._files:
             try:
-                declared |= {iri.rstrip("#/"): path for iri in ontologies(SourceFile(path.name, path).load())}
+                declared |= {iri.rstrip("#/"): path for iri in SourceFile(path.name, path).load().ontologies}
             except (Rejected, KnowledgeError):
                 continue
         return declared
 
 
-def read_changes(path: Path) -> list[Triple]:
-    """The triples of a file of changes."""
+def read_triples(path: Path) -> list[Triple]:
+    """The triples of a file of changes; blank nodes get names that are nobody else's."""
     file = SourceFile(str(path), path)
+    base = path.absolute().as_uri()
     try:
-        quads = list(parse(file.content, file.format, base_iri=path.absolute().as_uri()))
+        quads = list(parse(file.content, file.format, base_iri=base, rename_blank_nodes=True))
     except SyntaxError as error:
         raise Rejected([broken(file.name, file.content, error)]) from None
-    return [quad.triple if not isinstance(quad, Triple) else quad for quad in quads]
-
-
-def as_ntriples(triples: Iterable[Triple]) -> bytes:
-    """Triples a line each."""
-    return "".join(f"{triple} .\n" for triple in triples).encode()
+    return [Triple(quad.subject, quad.predicate, quad.object) for quad in quads]

@@ -26,7 +26,7 @@ from cepheid.model.streams import Stream
 from cepheid.model.types import Type, Value
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
     from cepheid.spark.validate import Transform
 
 #: Keys that are not known beforehand are taken from a batch DataFrame, up to so many.

@@ -36,7 +36,7 @@ from cepheid.spark.knowledge import lowered, named, portable, with_known
 from cepheid.spark.validate import Transform
 
 if TYPE_CHECKING:
-    from cepheid.app.knowledge import Known
+    from cepheid.app.known import Known
 
 #: The stream of a DataFrame whose query names none.
 ONLY_STREAM: Final = "events"
