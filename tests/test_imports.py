@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "cepheid"
 ALLOWED = {
     "model": set[str](),
     "language": {"model"},
-    "knowledge": {"model"},
+    "knowledge": {"language", "model"},
     "plan": {"language", "knowledge", "model"},
     "app": {"plan", "language", "knowledge", "model"},
     "campus": {"model"},
@@ -24,7 +24,7 @@ ALLOWED = {
     "cli": {"campus", "history", "spark", "service", "app", "plan", "language", "knowledge", "model"},
 }
 #: Parts that must do without Spark and what comes with it.
-WITHOUT_SPARK = ("model", "language", "plan", "app", "service")
+WITHOUT_SPARK = ("model", "language", "knowledge", "plan", "app", "service")
 SPARK = {"pyspark", "py4j", "pandas"}
 
 

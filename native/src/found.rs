@@ -63,6 +63,8 @@ pub struct Match {
     pub key: Option<Arc<[Key]>>,
     /// The number of the plan's head that it is a match of.
     pub head: u32,
+    /// The values of the PATH variables that are used, in the order of their names.
+    pub bindings: Vec<Key>,
 }
 
 impl Match {
@@ -76,6 +78,7 @@ impl Match {
             .cmp(&other.time)
             .then_with(|| order_of(self.events.iter(), other.events.iter()))
             .then_with(rows)
+            .then_with(|| self.bindings.cmp(&other.bindings))
     }
 
     /// The order in which AFTER MATCH takes matches (rule S11); `steps` are the variables, in step order.
@@ -88,7 +91,11 @@ impl Match {
             let own = steps.iter().map(|&v| &self.events[v]);
             order_of(own, steps.iter().map(|&v| &other.events[v]))
         };
-        self.time.cmp(&other.time).then_with(last).then_with(in_steps)
+        self.time
+            .cmp(&other.time)
+            .then_with(last)
+            .then_with(in_steps)
+            .then_with(|| self.bindings.cmp(&other.bindings))
     }
 
     /// All its events.
@@ -125,7 +132,11 @@ impl Match {
                 put_text(&mut bytes, &plan.variables[v].name);
                 put_bound(&mut bytes, plan, &self.events[v]);
             }
-            count(&mut bytes, 0); // PATH bindings
+            count(&mut bytes, self.bindings.len());
+            for ((name, _), value) in plan.used.iter().zip(&self.bindings) {
+                put_text(&mut bytes, name);
+                put_value(&mut bytes, &value.0);
+            }
         }
         hash.update(&bytes);
         hash.finish()
@@ -203,5 +214,14 @@ fn put_value(bytes: &mut Vec<u8>, value: &Value) {
             count(bytes, x.len());
             x.iter().for_each(|x| bytes.extend((x + 0.0).to_le_bytes()));
         }
+    }
+}
+
+/// Brings matches into the order of the output. Those that several copies of their events gave, and that are the same in
+/// all that is used, are one.
+pub fn put_in_order(plan: &Plan, matches: &mut Vec<Match>) {
+    matches.sort_by(Match::order);
+    if plan.copies {
+        matches.dedup_by(|a, b| a.order(b).is_eq());
     }
 }

@@ -16,6 +16,7 @@ pub mod functions;
 pub mod intake;
 pub mod json;
 pub mod judge;
+pub mod known;
 pub mod log;
 pub mod lookup;
 pub mod machine;
@@ -43,6 +44,8 @@ mod python_operator;
 #[cfg(feature = "python")]
 mod python_outlet;
 #[cfg(feature = "python")]
+mod python_reasoning;
+#[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]
 mod python_rows;
@@ -52,6 +55,7 @@ mod python_service;
 mod python_shown;
 #[cfg(feature = "python")]
 mod python_standing;
+pub mod reasoning;
 pub mod record;
 mod record_encoder;
 pub mod runs;

@@ -4,7 +4,7 @@ use crate::event::Handle;
 use crate::expr::{Bindings, Expr};
 use crate::found::Match;
 use crate::plan::{Head, Plan};
-use crate::value::Value;
+use crate::value::{Key, Value};
 
 /// What a variable of a partial match is bound to.
 #[derive(Clone, Debug)]
@@ -61,6 +61,14 @@ impl Plan {
         };
         let heads = heads.iter().enumerate();
         heads.filter_map(move |(number, head)| Some((number as u32, head.select(scope)?)))
+    }
+
+    /// The values of the PATH variables that are used, in the order of their names.
+    pub fn bindings(&self, scope: &Bindings<'_>) -> Vec<Key> {
+        self.used
+            .iter()
+            .map(|(_, value)| Key(value.value(scope).into_value()))
+            .collect()
     }
 }
 

@@ -226,6 +226,7 @@ fn row_variable(stream: usize, key: Option<Vec<Attribute>>) -> Variable {
         role: Role::One,
         step: None,
         filters: Vec::new(),
+        late_filters: Vec::new(),
         joins: Vec::new(),
         windows: Vec::new(),
         key,

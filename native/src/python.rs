@@ -42,6 +42,8 @@ mod _native {
     #[pymodule_export]
     use crate::python_outlet::PyOutlet;
     #[pymodule_export]
+    use crate::python_reasoning::PyReasoner;
+    #[pymodule_export]
     use crate::python_standing::PyStanding;
 
     #[pymodule_export]

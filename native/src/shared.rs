@@ -75,7 +75,11 @@ pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
     let mut found: Vec<Pattern> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for (number, query) in queries.iter().enumerate() {
-        let text = format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None));
+        let mut text = format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None));
+        if !query.plan.lookups.is_empty() {
+            // What is known of events is the query's own, and may change.
+            text = number.to_string();
+        }
         match known.get(&text) {
             Some(&place) => found[place].join(number, &query.plan),
             None => {
@@ -305,7 +309,7 @@ impl Pattern {
     /// Its steps, if a beginning can be shared: how many.
     fn shareable(&self) -> usize {
         // A budget counts what a query holds by itself.
-        let free = self.budget.is_none() && self.source.is_none();
+        let free = self.budget.is_none() && self.source.is_none() && self.plan.lookups.is_empty();
         if free { prefix::longest_beginning(&self.plan) } else { 0 }
     }
 

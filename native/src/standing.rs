@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use crate::event::{Id, Name, Row};
-use crate::found::{Bound, Match};
+use crate::found::{Bound, Match, put_in_order};
 use crate::lookup::Stream;
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::{After, Plan};
@@ -415,7 +415,7 @@ impl Query {
     fn ordered(&mut self, mut matches: Vec<Match>, watermark: i64) -> Option<Vec<Match>> {
         self.taken.take(&self.plan, &mut matches);
         self.taken.forget(&self.plan, watermark);
-        matches.sort_by(Match::order);
+        put_in_order(&self.plan, &mut matches);
         (!matches.is_empty()).then_some(matches)
     }
 }

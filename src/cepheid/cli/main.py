@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "service": "Run the intake and the real-time engine of an application.",
     "top": "Show what a running service does, anew every second.",
     "explain": "Show what the planner made of an application, and why.",
+    "annotate": "Propose what the attributes of events could mean.",
+    "knowledge": "Look at an application's knowledge, and change it while it is in use.",
     "fmt": "Write queries in the one form.",
     "doctor": "Say what this machine can and cannot do, and how to mend it.",
     "bench": "Run an experiment.",

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.printer import normal_form, print_expression, print_path, print_query
 from cepheid.language.syntax import Expression, Query, conjuncts
+from cepheid.plan.compile import is_looked_up
 from cepheid.plan.graph import Graph
 from cepheid.plan.implied import implied
 from cepheid.plan.matcher import Budget
@@ -112,11 +114,14 @@ class _Lane:
         return meaning
 
     def _query(self, name: str, checked: Checked, patterns: Sequence[tuple[str, Pattern]]) -> None:
-        query = checked.query
+        # What a query is called by, and binds, is said with its PATHs; what its filters are, with what became of them.
+        query = checked.origin or checked.query
         feeds = {given.variable: self._feeds(name, checked, given) for given in query.ranges}
         inputs = [feed for fed in feeds.values() for feed in fed]
-        if query.path is not None:
-            text = print_path(query.path)
+        looked_up = [lookup for lookup in checked.lookups if isinstance(lookup, Lookup)]
+        inputs += [self._add(name, "path", one.label, one.meaning, (one.stream,)) for one in looked_up]
+        if checked.query.path is not None:
+            text = print_path(checked.query.path)
             inputs = [self._add(name, "path", text, f"{text} of {' '.join(inputs)}", inputs)]
         binding = _binding(query)
         if binding is not None:
@@ -127,7 +132,7 @@ class _Lane:
                     taken = [v for step in query.seq[done : pattern.steps] for v in syntax.step_variables(step)]
                     inputs = [*begun, *(feed for v in taken for feed in feeds[v])]
                 label = _label(query, done, pattern.steps) if binding == "pattern" else _window_label(query)
-                meaning = unit if query.path is None else _without_select(query)
+                meaning = unit if checked.query.path is None else _without_select(query)
                 begun = [self._add(name, binding, label, meaning, inputs, pattern.steps)]
                 done = pattern.steps
             inputs = begun
@@ -154,7 +159,7 @@ def conditions_of(checked: Checked, variable: str) -> Iterator[tuple[str, str]]:
         return replace(attribute, variable="e")
 
     query = checked.query
-    own = [part for f in query.filters for part in _parts(f)]
+    own = [part for f in query.filters if not is_looked_up(f) for part in _parts(f)]
     own += [part for join in query.joins for part in conjuncts(join)]
     own += implied(checked)
     found: dict[tuple[str, str], None] = {}

@@ -1,0 +1,210 @@
+"""What events mean: the triples of an event, by the properties and entities that an application gives to attributes.
+
+Static semantics name the property of an attribute; dynamic ones also lead from its value to an entity, by a template,
+a lookup property or a table (rule P1). A value with no entity contributes no triple, and is counted.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+
+from pyoxigraph import Literal as RdfLiteral
+from pyoxigraph import NamedNode, Triple
+
+from cepheid.knowledge.errors import KnowledgeError
+from cepheid.knowledge.sources import located
+from cepheid.knowledge.terms import XSD, Term, escaped, iri_of
+from cepheid.model.events import Event
+from cepheid.model.time import format_instant
+from cepheid.model.types import Type, Value
+
+if TYPE_CHECKING:
+    from cepheid.knowledge.store import Knowledge
+
+Kind: TypeAlias = Literal["literal", "template", "lookup", "table"]
+_VALUE: Final = "{value}"
+
+
+class Section(Protocol):
+    """How the application file says what an attribute means."""
+
+    @property
+    def entity(self) -> str | None: ...
+    @property
+    def lookup(self) -> str | None: ...
+    @property
+    def table(self) -> str | None: ...
+    @property
+    def property(self) -> str: ...
+
+
+class Annotated(Protocol):
+    """A stream with semantics."""
+
+    @property
+    def attributes(self) -> Mapping[str, Type]: ...
+    @property
+    def semantics(self) -> Mapping[str, Section]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One attribute's meaning: its property, and how a value leads to what stands in the triple.
+
+    `template` is an IRI with `{value}` in it, `lookup` the IRI of a property, `table` has entities by value.
+    """
+
+    property: str
+    kind: Kind
+    type: Type
+    template: str = ""
+    lookup: str = ""
+    table: Mapping[str, tuple[NamedNode, ...]] = field(default_factory=dict)
+
+    def entities(self, value: Value, knowledge: Knowledge) -> tuple[Term, ...]:
+        """What the value stands for: one literal, or its entities; nothing for null, or where there is no entity."""
+        if value is None:
+            return ()
+        if self.kind == "literal":
+            found = literal(value, self.type)
+            return () if found is None else (found,)
+        text = plain(value, self.type)
+        if text is None:
+            return ()
+        if self.kind == "template":
+            return (NamedNode(self.template.replace(_VALUE, escaped(text))),)
+        if self.kind == "lookup":
+            return knowledge.having(self.lookup).get(text, ())
+        return self.table.get(text, ())
+
+
+class Annotations:
+    """The semantics of an application's streams. `unknown` counts values without an entity by (stream, attribute)."""
+
+    def __init__(self, streams: Mapping[str, Mapping[str, Annotation]]) -> None:
+        self._streams = streams
+        self.unknown: Counter[tuple[str, str]] = Counter()
+
+    @classmethod
+    def of(cls, streams: Mapping[str, Annotated], prefixes: Mapping[str, str], folder: Path) -> Annotations:
+        """The annotations that the streams of an application ask for; tables are read now."""
+        return cls(
+            {
+                name: {
+                    attribute: _annotation(section, stream.attributes[attribute], prefixes, folder)
+                    for attribute, section in stream.semantics.items()
+                }
+                for name, stream in streams.items()
+            }
+        )
+
+    @property
+    def streams(self) -> Mapping[str, Mapping[str, Annotation]]:
+        """The annotations of all streams, by attribute."""
+        return self._streams
+
+    @property
+    def only_stream(self) -> str | None:
+        """The stream that has annotations, if there is just one."""
+        found = [name for name, own in self._streams.items() if own]
+        return found[0] if len(found) == 1 else None
+
+    def properties(self, stream: str) -> Mapping[str, Annotation]:
+        """The annotations of a stream, by attribute."""
+        return self._streams.get(stream, {})
+
+    def all(self) -> list[Annotation]:
+        """The annotations of all streams."""
+        return [annotation for stream in self._streams.values() for annotation in stream.values()]
+
+    def triples(self, event: Event, knowledge: Knowledge) -> list[Triple]:
+        """The triples of an event, as rule P1 has them."""
+        root = root_of(event)
+        triples = []
+        for attribute, annotation in self.properties(event.stream).items():
+            value = event.attributes.get(attribute)
+            entities = annotation.entities(value, knowledge)
+            if value is not None and not entities:
+                self.unknown[event.stream, attribute] += 1
+            triples += [Triple(root, NamedNode(annotation.property), entity) for entity in entities]
+        return triples
+
+
+def root_of(event: Event) -> NamedNode:
+    """The node that stands for an event in its triples."""
+    return NamedNode(f"urn:cepheid:event:{escaped(event.stream)}:{escaped(str(event.id))}")
+
+
+def literal(value: Value, kind: Type) -> RdfLiteral | None:
+    """A value as RDF: numbers, text, truth and times; None for arrays, which RDF has no literals for."""
+    if kind is Type.TIMESTAMP and isinstance(value, int):
+        return RdfLiteral(format_instant(value), datatype=NamedNode(XSD + "dateTime"))
+    if isinstance(value, bool):
+        return RdfLiteral(value)
+    if isinstance(value, int) and kind is not Type.FLOAT:
+        return RdfLiteral(value)
+    if isinstance(value, int | float):
+        return RdfLiteral(float(value))
+    if isinstance(value, str):
+        return RdfLiteral(value)
+    if isinstance(value, bytes) and kind is Type.BYTES:
+        import base64
+
+        return RdfLiteral(base64.b64encode(value).decode(), datatype=NamedNode(XSD + "base64Binary"))
+    return None
+
+
+def plain(value: Value, kind: Type) -> str | None:
+    """A value as the plain text that templates, lookups and tables know it by."""
+    if isinstance(value, str):
+        return value
+    found = literal(value, kind)
+    return None if found is None else found.value
+
+
+def _annotation(section: Section, kind: Type, prefixes: Mapping[str, str], folder: Path) -> Annotation:
+    property_ = iri_of(section.property, prefixes)
+    if section.entity is not None:
+        return Annotation(property_, "template", kind, template=_template(section.entity, prefixes))
+    if section.lookup is not None:
+        return Annotation(property_, "lookup", kind, lookup=iri_of(section.lookup, prefixes))
+    if section.table is not None:
+        return Annotation(property_, "table", kind, table=read_table(located(section.table, folder), prefixes))
+    return Annotation(property_, "literal", kind)
+
+
+def _template(text: str, prefixes: Mapping[str, str]) -> str:
+    # Braces can't stand in an IRI, so the IRI is checked with something harmless in their place.
+    return _VALUE.join(iri_of(text.replace(_VALUE, "\ue000"), prefixes).split("\ue000"))
+
+
+def read_table(path: Path, prefixes: Mapping[str, str]) -> dict[str, tuple[NamedNode, ...]]:
+    """A CSV of value and entity, with a line of names first; a value may stand on several lines."""
+    table: dict[str, tuple[NamedNode, ...]] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.reader(lines)
+            next(rows, None)
+            for row in rows:
+                if not row:
+                    continue
+                if len(row) != 2:
+                    raise KnowledgeError(
+                        f"{path.name}:{rows.line_num}: expected value and entity, found {len(row)} fields"
+                    )
+                try:
+                    entity = NamedNode(iri_of(row[1], prefixes))
+                except KnowledgeError as error:
+                    raise KnowledgeError(f"{path.name}:{rows.line_num}: {error}") from None
+                known = table.get(row[0], ())
+                table[row[0]] = known if entity in known else (*known, entity)
+    except OSError as error:
+        raise KnowledgeError(f"{path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise KnowledgeError(f"{path.name}: not a CSV in UTF-8: {error}") from None
+    return table
