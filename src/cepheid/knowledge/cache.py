@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyoxigraph import RdfFormat, Store
+from pyoxigraph import RdfFormat, Store, parse
 
 from cepheid.knowledge.sources import Part
 
@@ -62,7 +62,7 @@ class Closure:
     def in_memory(self) -> Store:
         """The facts in memory."""
         store = Store()
-        store.load(path=self.facts, format=RdfFormat.N_TRIPLES, lenient=True)
+        store.bulk_extend(parse(path=self.facts, format=RdfFormat.N_TRIPLES, lenient=True))
         return store
 
 
@@ -126,7 +126,7 @@ class Cache:
 
 def _write_store(closure: Closure) -> None:
     store = Store(str(closure.store))
-    store.bulk_load(path=closure.facts, format=RdfFormat.N_TRIPLES, lenient=True)
+    store.bulk_extend(parse(path=closure.facts, format=RdfFormat.N_TRIPLES, lenient=True))
     store.flush()
 
 
