@@ -116,8 +116,8 @@ def main() -> None:
         name="knowledge",
         question=__doc__ or "",
         method=f"Made-up campuses on Brick 1.4, imported by their vocabulary; {largest} are {triples:,} triples with "
-        f"what follows. Each start is a process of its own; second starts are medians of {repeats}. A change is one triple "
-        "that puts up a sensor, from the call, or from another's entry in the journal, to its being in force.",
+        f"what follows. Each start is a process of its own; second starts are medians of {repeats}. A change is one "
+        "triple that puts up a sensor, from the call, or from another's entry in the journal, to its being in force.",
         bars=[
             Bar(f"first load, {largest}", first[-1][0], 30, "at_most", "s"),
             Bar(f"second start, {largest}", statistics.median(second[-1]), 2, "at_most", "s"),

@@ -72,6 +72,13 @@ def test_values_that_lead_nowhere_are_told(tmp_path: Path) -> None:
     assert "could be  sensorID" not in told
 
 
+def test_a_misspelt_lookup_is_told(tmp_path: Path) -> None:
+    semantics = 'semantics: {device: {property: "evt:hasSource", lookup: "ex:idd"}}'
+    told = run("annotate", app(tmp_path, semantics), "--events", str(tmp_path / "events.jsonl"))
+    assert "nothing has a ex:idd; did you mean ex:id?" in told
+    assert "could be  device: {property: evt:hasSource, lookup: ex:id}" in told
+
+
 def test_a_change_is_checked_kept_and_in_force(tmp_path: Path) -> None:
     file = app(tmp_path)
     (tmp_path / "new.ttl").write_text('<http://example.org/s-A3-VOL> <http://example.org/id> "9" .')

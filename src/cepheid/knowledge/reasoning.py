@@ -87,10 +87,6 @@ class Conclusions:
         """All that is true, the base included."""
         return self._reasoner.facts()
 
-    def base(self) -> set[str]:
-        """The base, without what rules added."""
-        return set(self._reasoner.base().splitlines()) - self._ruled
-
     @property
     def ruled(self) -> str:
         """What rules in SPARQL added."""
