@@ -61,6 +61,8 @@ pub struct Match {
     pub row: Option<Row>,
     /// The partition of its first event (rule S7), where AFTER MATCH asks for it and there is one.
     pub key: Option<Arc<[Key]>>,
+    /// The values of the PATH variables that are used, in the order of their names.
+    pub bindings: Vec<Key>,
 }
 
 impl Match {
@@ -74,6 +76,7 @@ impl Match {
             .cmp(&other.time)
             .then_with(|| order_of(self.events.iter(), other.events.iter()))
             .then_with(rows)
+            .then_with(|| self.bindings.cmp(&other.bindings))
     }
 
     /// The order in which AFTER MATCH takes matches (rule S11); `steps` are the variables, in step order.
@@ -86,7 +89,11 @@ impl Match {
             let own = steps.iter().map(|&v| &self.events[v]);
             order_of(own, steps.iter().map(|&v| &other.events[v]))
         };
-        self.time.cmp(&other.time).then_with(last).then_with(in_steps)
+        self.time
+            .cmp(&other.time)
+            .then_with(last)
+            .then_with(in_steps)
+            .then_with(|| self.bindings.cmp(&other.bindings))
     }
 
     /// All its events.
@@ -123,7 +130,11 @@ impl Match {
                 put_text(&mut bytes, &plan.variables[v].name);
                 put_bound(&mut bytes, plan, &self.events[v]);
             }
-            count(&mut bytes, 0); // PATH bindings
+            count(&mut bytes, self.bindings.len());
+            for ((name, _), value) in plan.used.iter().zip(&self.bindings) {
+                put_text(&mut bytes, name);
+                put_value(&mut bytes, &value.0);
+            }
         }
         hash.update(&bytes);
         hash.finish()

@@ -179,7 +179,7 @@ impl<'p> Judge<'p> {
     /// Whether the JOINs hold that name this variable and otherwise only bound ones; and it is another event.
     fn fits(&self, variable: usize, event: Handle) -> bool {
         let role = self.plan.variables[variable].role;
-        if role != Role::Absent && self.bound.contains(&Some(event)) {
+        if role != Role::Absent && self.bound.iter().flatten().any(|bound| self.is_same(*bound, event)) {
             return false;
         }
         let bound = self.mask | 1 << variable;
@@ -188,6 +188,12 @@ impl<'p> Judge<'p> {
             let join = &self.plan.joins[join];
             join.variables & !bound != 0 || join.condition.holds(&scope)
         })
+    }
+
+    /// Whether two are one event.
+    #[inline]
+    fn is_same(&self, one: Handle, other: Handle) -> bool {
+        one == other || (self.plan.copies && self.events.name(one) == self.events.name(other))
     }
 
     /// Whether an event can be bound to a variable with what is bound.
@@ -356,7 +362,14 @@ impl<'p> Judge<'p> {
         let all = self.mask;
         self.mask &= earlier;
         let range = (low, self.time(event).saturating_sub(1));
+        let mut last = None;
+        let mut is_next = |event: &Handle| {
+            let is_copy = last.is_some_and(|last| self.is_same(last, *event));
+            last = Some(*event);
+            !is_copy
+        };
         let fitting = self.between(counted, range).filter(|&event| self.fits(counted, event));
+        let fitting = fitting.filter(|event| is_next(event));
         let enough = fitting.take(steps[step].least).count() == steps[step].least;
         self.mask = all;
         enough
@@ -562,7 +575,8 @@ impl<'p> Judge<'p> {
         taken.clear();
         let region = self.region(number);
         for event in self.between(variable, region) {
-            if self.fits(variable, event) {
+            let is_copy = taken.last().is_some_and(|last| self.is_same(*last, event));
+            if !is_copy && self.fits(variable, event) {
                 taken.push(event);
                 if taken.len() > step.most {
                     break;
@@ -665,7 +679,9 @@ impl<'p> Judge<'p> {
         };
         let aggregates: Vec<Value> = self.plan.aggregates.iter().map(over).collect();
         if let Some(select) = self.plan.select(&self.scope(None, &aggregates)) {
+            let bindings = self.plan.bindings(&self.scope(None, &aggregates));
             sink.matches.push(Match {
+                bindings,
                 time,
                 events: self.bounds(),
                 select,

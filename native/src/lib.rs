@@ -17,6 +17,7 @@ pub mod intake;
 pub mod json;
 pub mod judge;
 pub mod log;
+pub mod lookup;
 pub mod machine;
 pub mod matcher;
 pub mod panic;

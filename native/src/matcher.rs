@@ -15,11 +15,12 @@ use crate::event::{Events, Handle, Id, Name, Row};
 use crate::expr::Alone;
 use crate::found::Match;
 use crate::json::Fault;
+use crate::lookup::{Known, Rows, Table};
 use crate::partition::Partitions;
 use crate::plan::{After, Kind, Plan, Policy};
 use crate::policy::Taken;
 use crate::state::Sheds;
-use crate::value::Val;
+use crate::value::{Key, Val, Value};
 use crate::window::Windows;
 
 /// Queues that have grown beyond this many events are let go of once they are empty.
@@ -77,7 +78,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub(crate) enum Engine {
     Pattern(Box<Partitions>),
-    Window(Windows),
+    Window(Box<Windows>),
 }
 
 /// The matcher.
@@ -100,6 +101,10 @@ pub struct Matcher {
     pub(crate) counters: Counters,
     /// Of which times events were shed, a number for each.
     pub(crate) sheds: Sheds,
+    /// What is known of events now.
+    pub(crate) tables: Vec<Arc<Table>>,
+    /// By slot: what is known of the event at hand. Kept from one to the next, to allocate nothing.
+    known: Vec<Option<Value>>,
 }
 
 impl Matcher {
@@ -110,11 +115,13 @@ impl Matcher {
 
     pub(crate) fn of(plan: Arc<Plan>, budget: Option<Budget>) -> Matcher {
         let engine = match plan.moving {
-            Some((kind, size)) => Engine::Window(Windows::new(Arc::clone(&plan), kind, size)),
+            Some((kind, size)) => Engine::Window(Box::new(Windows::new(Arc::clone(&plan), kind, size))),
             None => Engine::Pattern(Box::new(Partitions::new(&plan))),
         };
         Matcher {
             events: plan.events(),
+            tables: plan.tables.clone(),
+            known: Vec::new(),
             plan,
             engine,
             waiting: VecDeque::new(),
@@ -196,7 +203,90 @@ impl Matcher {
         if mask == 0 && self.plan.policy != Policy::Strict {
             return Ok(());
         }
+        if mask != 0 && !self.plan.lookups.is_empty() {
+            return self.push_known(row, mask);
+        }
         self.counters.qualified += u64::from(mask != 0);
+        self.take(row, mask)
+    }
+
+    /// Takes a record that qualifies for some variables but for what is known of it: a copy for each row found.
+    fn push_known(&mut self, row: &impl Row, mut mask: u64) -> Result<(), Exhausted> {
+        let plan = Arc::clone(&self.plan);
+        let here = |variable: usize| {
+            let own = plan.lookups.iter();
+            own.filter(move |l| l.variable == variable && l.stream == usize::from(row.stream()))
+        };
+        // By variable that looks something up: how many copies; and the rows, with the slots that they fill.
+        let mut counts: Vec<(usize, usize)> = Vec::new();
+        let mut found: Vec<(usize, &[usize], Rows)> = Vec::new();
+        for variable in bits(mask) {
+            let mut count = 1;
+            for lookup in here(variable) {
+                let rows = self.tables[lookup.table].get(lookup.key.iter().map(|slot| row.value(*slot)));
+                count *= rows.len();
+                found.push((variable, &lookup.columns, Arc::clone(rows)));
+            }
+            counts.push((variable, count));
+            if count == 0 {
+                mask &= !(1 << variable);
+            }
+        }
+        let copies = counts.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+        let slots = plan
+            .streams
+            .get(usize::from(row.stream()))
+            .map_or(0, |s| s.attributes.len());
+        let mut known = std::mem::take(&mut self.known);
+        let mut qualifies = false;
+        let mut outcome = Ok(());
+        for copy in 0..copies {
+            let has = |variable: usize| counts.iter().any(|&(v, count)| v == variable && copy < count);
+            let candidates = bits(mask).filter(|&v| has(v)).fold(0u64, |mask, v| mask | 1 << v);
+            known.clear();
+            known.resize(slots, None);
+            let mut place = (usize::MAX, copy);
+            for (variable, columns, rows) in found.iter().filter(|(v, ..)| candidates >> v & 1 == 1) {
+                if place.0 != *variable {
+                    place = (*variable, copy);
+                }
+                for (slot, value) in columns.iter().zip(&rows[place.1 % rows.len()]) {
+                    known[*slot] = Some(value.clone());
+                }
+                place.1 /= rows.len();
+            }
+            let seen = Known { row, values: &known };
+            let scope = Alone(&seen);
+            let fits = |v: &usize| {
+                plan.variables[*v]
+                    .late_filters
+                    .iter()
+                    .all(|filter| filter.holds(&scope))
+            };
+            let judged = bits(candidates).filter(fits).fold(0u64, |mask, v| mask | 1 << v);
+            if judged != 0 || (copy == 0 && plan.policy == Policy::Strict) {
+                qualifies |= judged != 0;
+                outcome = outcome.and_then(|()| self.take(&seen, judged));
+            }
+        }
+        self.counters.qualified += u64::from(qualifies);
+        self.known = known;
+        outcome
+    }
+
+    /// What is known of a key of a lookup from now on; None: what is known of keys that are not there.
+    pub fn learn(&mut self, table: usize, key: Box<[Key]>, rows: Option<Rows>) {
+        if let Some(table) = self.tables.get_mut(table).map(Arc::make_mut) {
+            match rows {
+                Some(rows) => table.set(key, rows),
+                None => table.remove(&key),
+            }
+        }
+    }
+
+    /// Takes a record that qualifies for the variables of `mask`, or under STRICT for none.
+    #[inline]
+    fn take(&mut self, row: &impl Row, mask: u64) -> Result<(), Exhausted> {
         if self.budget.is_some() && !self.makes_room()? {
             return Ok(());
         }
@@ -367,6 +457,10 @@ impl Matcher {
         self.taken.take(&self.plan, &mut ready);
         self.taken.forget(&self.plan, limit);
         ready.sort_by(Match::order);
+        if self.plan.copies {
+            // Found by several copies of its events, and the same in all that is used.
+            ready.dedup_by(|a, b| a.order(b).is_eq());
+        }
         ready
     }
 }
@@ -375,6 +469,15 @@ impl Matcher {
 /// is, and a sliding window for all of them.
 fn can_be_eager(plan: &Plan) -> bool {
     plan.policy == Policy::Any && plan.after == After::Keep && plan.moving.is_none()
+}
+
+/// The variables of a mask.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (mask != 0).then(|| mask.trailing_zeros() as usize);
+        mask &= mask.wrapping_sub(1);
+        lowest
+    })
 }
 
 /// The variables that a row qualifies for, a bit each.

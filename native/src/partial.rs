@@ -4,7 +4,7 @@ use crate::event::Handle;
 use crate::expr::{Bindings, Expr};
 use crate::found::Match;
 use crate::plan::Plan;
-use crate::value::Value;
+use crate::value::{Key, Value};
 
 /// What a variable of a partial match is bound to.
 #[derive(Clone, Debug)]
@@ -51,6 +51,14 @@ pub struct Sink {
 }
 
 impl Plan {
+    /// The values of the PATH variables that are used, in the order of their names.
+    pub fn bindings(&self, scope: &Bindings<'_>) -> Vec<Key> {
+        self.used
+            .iter()
+            .map(|(_, value)| Key(value.value(scope).into_value()))
+            .collect()
+    }
+
     /// The selected values, unless HAVING or a condition in SELECT is against it.
     pub fn select(&self, scope: &Bindings<'_>) -> Option<Vec<Value>> {
         if self

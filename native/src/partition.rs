@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::bounds::FOREVER;
-use crate::event::{Events, Handle, Held, List};
+use crate::event::{Events, Handle, Held, List, Name};
 use crate::expr::Attribute;
 use crate::found::Match;
 use crate::judge::{Desk, Judge};
@@ -86,6 +86,11 @@ pub struct Partitions {
     pendings: u64,
     desk: Desk,
     changes: Changes,
+    /// MATCH NEXT: runs, by partition, that an event took; its copies may take them too.
+    spent: Vec<(u32, u32)>,
+    /// The last event, where it has copies, and its number.
+    last: Option<Name>,
+    last_number: u64,
 }
 
 impl Partitions {
@@ -102,6 +107,9 @@ impl Partitions {
             pendings: 0,
             desk: Desk::default(),
             changes: Changes::default(),
+            spent: Vec::new(),
+            last: None,
+            last_number: 0,
         };
         partitions.tables.add_place(plan);
         partitions
@@ -127,6 +135,9 @@ impl Partitions {
     /// All events up to, and without, this time are known: decides what was waiting for that, frees what is past.
     #[inline]
     pub fn pass(&mut self, plan: &Plan, events: &mut Events, time: i64, out: &mut Vec<Match>) {
+        if self.last.as_ref().is_some_and(|last| last.time < time) {
+            self.spend(plan, events);
+        }
         while let Some(&Reverse((due, place))) = self.due.peek() {
             if due >= time {
                 break;
@@ -208,6 +219,7 @@ impl Partitions {
 
     /// Sheds the oldest event held, and the partial matches that it is in; None if there is none.
     pub fn shed(&mut self, plan: &Plan, events: &mut Events) -> Option<i64> {
+        self.spend(plan, events);
         let oldest = self.ages.iter().enumerate();
         let oldest = oldest.filter_map(|(variable, ages)| ages.front().map(|&(event, place)| (event, place, variable)));
         let (event, place, variable) = oldest.min_by(|a, b| events.order(a.0, b.0))?;
@@ -230,10 +242,19 @@ impl Partitions {
     /// The next event in E2's order, which qualifies for the variables of `mask`. All before its time were passed on
     /// already.
     pub fn event(&mut self, plan: &Plan, events: &mut Events, event: Handle, mask: u64, out: &mut Vec<Match>) {
+        let is_copy = plan.copies && self.last.as_ref() == Some(events.name(event));
+        if plan.copies && !is_copy {
+            self.spend(plan, events);
+            self.last = Some(events.name(event).clone());
+        }
         if plan.policy == Policy::Strict && events.number(event) == 0 {
-            let number = self.next_number(plan, events.row(event));
+            let number = match is_copy {
+                true => self.last_number,
+                false => self.next_number(plan, events.row(event)),
+            };
             events.set_number(event, number);
         }
+        self.last_number = events.number(event);
         let mut left = mask;
         while left != 0 {
             let variable = left.trailing_zeros() as usize;
@@ -258,6 +279,22 @@ impl Partitions {
             self.keep(plan, events, event, place, here);
             self.release(plan, place);
         }
+    }
+
+    /// Lets go of the runs that an event took, now that all its copies are through.
+    fn spend(&mut self, plan: &Plan, events: &mut Events) {
+        self.last = None;
+        let mut spent = std::mem::take(&mut self.spent);
+        spent.sort_unstable();
+        spent.dedup();
+        for (place, run) in spent.drain(..) {
+            if let Some(mut waiting) = self.tables.waiting.get_mut(place as usize).and_then(Option::take) {
+                waiting.runs.remove(plan, events, run);
+                self.tables.wait(place, waiting);
+            }
+            self.release(plan, place);
+        }
+        self.spent = spent;
     }
 
     /// The number of an event among all of its partition; 0 if it is in none. A restored event has its number already.
@@ -311,6 +348,7 @@ impl Partitions {
                 let waiting = waiting.get_or_insert_with(|| self.tables.spare.pop().unwrap_or_default());
                 waiting.runs.change(plan, events, changes);
             }
+            self.spent.extend(changes.spent.drain(..).map(|run| (place, run)));
         } else {
             let starts = plan
                 .last_places

@@ -9,6 +9,7 @@ use crate::digest::{DIGEST, Hash};
 use crate::event::{Events, Handle, Held};
 use crate::expr::{Attribute, Expr, Sign};
 use crate::json::{self, Fault, Reading, fault};
+use crate::lookup::{Lookup, Table, read_lookup, read_tables};
 use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
     read_policy, read_span, read_step, read_stream, read_variable,
@@ -73,6 +74,8 @@ pub struct Variable {
     pub step: Option<usize>,
     /// What makes an event qualify.
     pub filters: Vec<Expr>,
+    /// The same, where it reads what a lookup found.
+    pub late_filters: Vec<Expr>,
     /// The joins that name it.
     pub joins: Vec<usize>,
     /// The windows that list it.
@@ -347,6 +350,14 @@ pub struct Plan {
     pub judged_late: bool,
     /// How late the second variable can be after the first (differences of times).
     pub furthest: Vec<Vec<i64>>,
+    /// What is known of events.
+    pub lookups: Vec<Lookup>,
+    /// The tables to begin with.
+    pub tables: Vec<Arc<Table>>,
+    /// The PATH variables that are used outside of it, by name: a match is one of their values too (rule P3).
+    pub used: Vec<(String, Expr)>,
+    /// Whether an event can have several copies, one for each row that was found for it.
+    pub copies: bool,
 }
 
 impl Plan {
@@ -406,7 +417,21 @@ impl Plan {
         by_name.sort_by(|a, b| variables[*a].name.as_bytes().cmp(variables[*b].name.as_bytes()));
         let within = json.member("within")?;
         let mut whole = Hash::new(b"cepheid-plan-1");
-        whole.update(text.as_bytes());
+        // What is known changes while a query stands; a saved state has what each event was judged by.
+        whole.update(text.split(",\"tables\":[").next().unwrap_or(text).as_bytes());
+        let lookups = json.member("lookups")?.each(read_lookup)?;
+        let tables = read_tables(json.member("tables")?)?;
+        let is_known = |lookup: &Lookup| {
+            let streams: &[Stream] = &streams;
+            let slots = streams.get(lookup.stream).map_or(0, |stream| stream.attributes.len());
+            let mut own = lookup.key.iter().chain(&lookup.columns);
+            lookup.variable < variables.len() && lookup.table < tables.len() && own.all(|slot| *slot < slots)
+        };
+        if !lookups.iter().all(is_known) {
+            return fault("a lookup of an unknown variable, slot or table");
+        }
+        let name_and_value = |item: &json::Json| Ok((item.at(0)?.text()?.to_owned(), Expr::read(item.at(1)?, count)?));
+        let used = json.member("used")?.each(name_and_value)?;
         let mut plan = Plan {
             hash,
             check: whole.finish(),
@@ -439,6 +464,10 @@ impl Plan {
             trailing_matters: false,
             judged_late: false,
             variables,
+            copies: lookups.iter().any(|lookup| !lookup.columns.is_empty()),
+            lookups,
+            tables: tables.into_iter().map(Arc::new).collect(),
+            used,
         };
         plan.derive();
         Ok(plan)

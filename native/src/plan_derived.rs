@@ -66,6 +66,7 @@ impl Plan {
             .filter_map(|aggregate| aggregate.argument.as_ref());
         arguments.for_each(|argument| argument.visit(&mut mark));
         self.group_by.iter().for_each(&mut mark);
+        self.used.iter().for_each(|(_, value)| value.visit(&mut mark));
         let keys = self.variables.iter().filter_map(|v| v.key.as_ref());
         let keys = keys.chain(self.streams.iter().filter_map(|s| s.key.as_ref()));
         keys.flatten().for_each(&mut mark);

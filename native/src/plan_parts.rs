@@ -48,6 +48,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
         role: Role::One,
         step: None,
         filters: json.member("filters")?.each(|item| Expr::read(item, streams))?,
+        late_filters: json.member("late_filters")?.each(|item| Expr::read(item, streams))?,
         joins: Vec::new(),
         windows: Vec::new(),
         key: json.member("key")?.optional(key)?,

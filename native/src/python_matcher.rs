@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::columns::Refused;
 use crate::digest::hex;
 use crate::found_columns::{Names, batches};
+use crate::lookup::read_entries;
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::python::{BudgetExhausted, guard};
 use crate::python_arrow::{MatchBatch, taken};
@@ -102,6 +103,17 @@ impl PyMatcher {
                 list.append(self.shown.tuple(py, found, id)?)?;
             }
             Ok(list)
+        })
+    }
+
+    /// What is known of keys of a table from now on, as JSON: each a key and its rows, or null to forget it.
+    fn learn(&mut self, table: usize, entries: &str) -> PyResult<()> {
+        guard(|| {
+            let entries = read_entries(entries).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+            for (key, rows) in entries {
+                self.matcher.learn(table, key, rows);
+            }
+            Ok(())
         })
     }
 

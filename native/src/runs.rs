@@ -128,7 +128,7 @@ impl Runs {
     }
 
     /// Takes a run out, and lets go of its events.
-    fn remove(&mut self, plan: &Plan, events: &mut Events, place: u32) {
+    pub fn remove(&mut self, plan: &Plan, events: &mut Events, place: u32) {
         if self.index.is_some() {
             self.enter(plan, events, place, false);
         }
@@ -230,6 +230,8 @@ fn next_step(plan: &Plan, from: usize) -> Option<usize> {
 pub struct Changes {
     /// The runs that an event concerned.
     concerned: Vec<u32>,
+    /// Runs that went on, and stay until all copies of the event have had them.
+    pub spent: Vec<u32>,
     gone: Vec<u32>,
     new: Vec<Run>,
     /// What those have bound, by variable.
@@ -289,7 +291,10 @@ pub fn next(
         if outcome == Outcome::Waits {
             continue;
         }
-        changes.gone.push(place);
+        match plan.copies {
+            true => changes.spent.push(place),
+            false => changes.gone.push(place),
+        }
         // Two runs that nothing is bound in go on as the same one.
         if run.began != BOUND && std::mem::replace(&mut taken, true) {
             continue;

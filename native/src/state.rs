@@ -168,6 +168,7 @@ impl Matcher {
         reader.begin(MAGIC, &self.plan)?;
         let mut fresh = Matcher::of(Arc::clone(&self.plan), self.budget);
         fresh.eager = self.eager;
+        fresh.tables = self.tables.clone();
         let watermark = reader.int()?;
         let mut counters = [0; 6];
         for counter in &mut counters {

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::aggregate::{Running, aggregate};
-use crate::event::{Events, Handle};
+use crate::event::{Events, Handle, Name};
 use crate::expr::Bindings;
 use crate::found::{Bound, Match, Row};
 use crate::plan::{Kind, Plan};
@@ -85,6 +85,10 @@ pub struct Windows {
     /// Batch and session: when a group may be due.
     due: BinaryHeap<Reverse<(i64, GroupKey)>>,
     held: usize,
+    /// Sliding: copies of the newest events, which make rows of their own and count in no window.
+    copies: Vec<(GroupKey, Handle)>,
+    /// The last event that is no copy.
+    last: Option<Name>,
 }
 
 impl Windows {
@@ -99,6 +103,8 @@ impl Windows {
             ages: VecDeque::new(),
             due: BinaryHeap::new(),
             held: 0,
+            copies: Vec::new(),
+            last: None,
         }
     }
 
@@ -136,6 +142,9 @@ impl Windows {
         let group_by = self.plan.group_by.iter();
         let key: GroupKey = group_by.map(|a| Key(a.kept(events.row(event)))).collect();
         let time = events.time(event);
+        if self.plan.copies && self.is_copy(events, event) {
+            return self.copy(events, event, key, out);
+        }
         let group = self.groups.entry(Arc::clone(&key)).or_default();
         events.hold(event);
         group.push(&self.plan, events, event);
@@ -161,6 +170,30 @@ impl Windows {
         }
     }
 
+    fn is_copy(&mut self, events: &Events, event: Handle) -> bool {
+        let name = events.name(event);
+        let is_copy = self.last.as_ref() == Some(name);
+        self.last = Some(name.clone());
+        is_copy
+    }
+
+    /// A copy of the event before it: only its own row differs.
+    fn copy(&mut self, events: &mut Events, event: Handle, key: GroupKey, out: &mut Vec<Match>) {
+        match self.kind {
+            Kind::Sliding => {
+                events.hold(event);
+                self.copies.push((key, event));
+            }
+            Kind::Length => {
+                if let Some(group) = self.groups.get_mut(&key) {
+                    let aggregates = group.moving(&self.plan, events);
+                    out.extend(row_of_event(&self.plan, events, event, &aggregates));
+                }
+            }
+            Kind::Batch | Kind::Session => {}
+        }
+    }
+
     fn batch_of(&self, time: i64) -> (i64, i64) {
         let start = time.div_euclid(self.size).saturating_mul(self.size);
         (start, start.saturating_add(self.size))
@@ -172,13 +205,15 @@ impl Windows {
             self.expire(events, events.time(*event));
         }
         let mut known: HashMap<&GroupKey, Vec<Value>> = HashMap::new();
-        for (key, event) in &newest {
+        let copies = std::mem::take(&mut self.copies);
+        for (key, event) in newest.iter().chain(&copies) {
             let values = known.entry(key).or_insert_with(|| match self.groups.get_mut(key) {
                 Some(group) => group.moving(&self.plan, events),
                 None => Vec::new(),
             });
             out.extend(row_of_event(&self.plan, events, *event, values));
         }
+        copies.iter().for_each(|(_, event)| events.release(*event));
     }
 
     /// Lets go of events that are outside of (time - size, time].
@@ -256,6 +291,7 @@ impl Windows {
                 end,
             }),
             key: None,
+            bindings: Vec::new(),
         })
     }
 
@@ -279,6 +315,7 @@ impl Windows {
         let groups = self.groups.values();
         groups
             .flat_map(|group| &group.events)
+            .chain(self.copies.iter().map(|(_, event)| event))
             .map(|event| (*event, 1))
             .collect()
     }
@@ -295,13 +332,15 @@ fn aggregates(plan: &Plan, events: &Events, window: &VecDeque<Handle>) -> Vec<Va
 }
 
 fn row_of_event(plan: &Plan, events: &Events, event: Handle, aggregates: &[Value]) -> Option<Match> {
-    let select = plan.select(&Bindings {
+    let scope = Bindings {
         events,
         bound: &[Some(event)],
         tried: None,
         aggregates,
-    })?;
+    };
+    let select = plan.select(&scope)?;
     Some(Match {
+        bindings: plan.bindings(&scope),
         time: events.time(event),
         events: vec![Bound::One(events.name(event).clone())],
         select,

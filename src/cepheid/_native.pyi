@@ -93,6 +93,8 @@ class Matcher:
     ) -> Matcher:
         """For a plan of src/cepheid/plan/compile.py, with the names of its outputs and group values."""
 
+    def learn(self, table: int, entries: str) -> None:
+        """What is known of keys of a table from now on, as JSON: `[[key, rows], ...]`, null rows to forget it."""
     def push(self, events: Iterable[Event]) -> None:
         """Takes events; those of other streams are passed over."""
 

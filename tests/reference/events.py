@@ -53,6 +53,7 @@ class Match:
     select: dict[str, Value]
     window: tuple[int, int] | None = None
     group: dict[str, Value] | None = None
+    bindings: dict[str, Value] = field(default_factory=dict)
 
 
 def bound_events(binding: Mapping[str, Bound], variables: Iterable[str] | None = None) -> list[Event]:

@@ -5,22 +5,43 @@ Rules are named where they are applied. Where a rule can be read in two ways a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import pyoxigraph as ox
+
+from cepheid.knowledge.asking import value_of
 from cepheid.language import syntax
-from cepheid.language.syntax import Query
-from tests.reference import following, partition, windows
+from cepheid.language.syntax import Kind, Query
+from cepheid.model.events import Event as ModelEvent
+from tests.reference import following, partition, path, windows
 from tests.reference.events import Binding, Bound, Event, Match, Reference, Refused, Value
 from tests.reference.order import match_key
 from tests.reference.pattern import Pattern
 from tests.reference.values import evaluate, is_true
 
-__all__ = ["Event", "Match", "Refused", "find_matches"]
+__all__ = ["Event", "Match", "Refused", "find_matches", "knowledge_of"]
+
+
+def knowledge_of(known: Any, prefixes: Mapping[str, str]) -> path.Knowledge:
+    """What an application knows, as the reference uses it."""
+    store = ox.Store()
+    store.extend(ox.Quad(q.subject, q.predicate, q.object) for q in known.knowledge.store)
+
+    def facts(event: Event) -> list[tuple[str, Any]]:
+        plain = ModelEvent(event.stream, event.id, event.time, dict(event.attributes))
+        return [(t.predicate.value, t.object) for t in known.annotations.triples(plain, known.knowledge)]
+
+    return path.Knowledge(store, facts, prefixes, value_of)
 
 
 def find_matches(
-    query: Query, events: Sequence[Event], now: int = 0, floats: frozenset[tuple[str, str]] = frozenset()
+    query: Query,
+    events: Sequence[Event],
+    now: int = 0,
+    floats: frozenset[tuple[str, str]] = frozenset(),
+    knowledge: path.Knowledge | None = None,
 ) -> list[Match]:
     """The matches of a query over all events there will ever be, in the order of O2.
 
@@ -29,12 +50,29 @@ def find_matches(
     that has ints and one that has floats: what it reads of both are floats.
     """
     if query.path is not None:
-        raise Refused("PATH is not part of this matcher")
+        if knowledge is None:
+            raise Refused("PATH needs knowledge")
+        return with_paths(query, events, now, floats, knowledge)
+    return _plain_matches(query, events, now, floats)
+
+
+def _plain_matches(
+    query: Query,
+    events: Sequence[Event],
+    now: int,
+    floats: frozenset[tuple[str, str]],
+    is_candidate: Callable[[str, Event], bool] = lambda variable, event: True,
+    holds: Callable[[Binding], bool] = lambda binding: True,
+) -> list[Match]:
+    """The matches of a query without PATHs: of events that are candidates, and of bindings that hold elsewhere too."""
     query = with_parts_apart(query)
     if not all(is_true(join, {}, {}) for join in query.joins if not syntax.variables(join)):
         return []  # a part that names no variable holds for every combination, or for none
     existing = [event for event in sorted(events, key=lambda e: e.order) if exists(query, event, now)]
-    qualifying = {r.variable: qualifying_events(query, r, existing, floats) for r in query.ranges}
+    qualifying = {
+        r.variable: [e for e in qualifying_events(query, r, existing, floats) if is_candidate(r.variable, e)]
+        for r in query.ranges
+    }
     for window in query.windows:
         if isinstance(window, syntax.EventWindow):
             return windows.rows(query, window, qualifying[window.variable])
@@ -42,11 +80,114 @@ def find_matches(
     found = list(following.matches(pattern, existing) if query.match == "NEXT" else pattern.matches())
     if query.match == "STRICT":
         found = [binding for binding in found if partition.adjacent(query, binding, existing, floats)]
-    kept = [(time, b) for b in found if (time := pattern.time(b)) is not None and passes(query, b)]
+    kept = [(time, b) for b in found if (time := pattern.time(b)) is not None and passes(query, b) and holds(b)]
     taken = partition.after_match(query, kept, floats)
     variables = [r.variable for r in query.ranges]
     taken.sort(key=lambda one: match_key(one[0], one[1], variables))
     return [show(query, time, binding) for time, binding in taken]
+
+
+def with_paths(
+    query: Query,
+    events: Sequence[Event],
+    now: int,
+    floats: frozenset[tuple[str, str]],
+    knowledge: path.Knowledge,
+) -> list[Match]:
+    """The matches of a query with PATHs: those without them that the PATHs hold for, once for each way (rule P3)."""
+    apart = with_parts_apart(query)
+    conditions = [*apart.filters, *apart.joins]
+    of_paths = [c for c in conditions if path.plain_variables(c)]
+    if of_paths and (query.match != "ANY" or query.after != "KEEP" or any(_takes_several(s) for s in query.seq)):
+        raise Refused("a condition on a PATH variable is judged here on whole matches only")
+    moving = next((w for w in query.windows if isinstance(w, syntax.EventWindow)), None)
+    if moving is not None and of_paths:
+        raise Refused("a condition on a PATH variable in a moving window is not judged here")
+    judged = {e.order: e for e in events}
+    used = path.uses(query)
+    selected = tuple(s for s in query.select if not path.plain_variables(s.expression))
+    plain = replace(
+        query,
+        path=None,
+        select=selected,
+        filters=tuple(c for c in apart.filters if c not in of_paths),
+        joins=tuple(c for c in apart.joins if c not in of_paths),
+    )
+
+    def is_candidate(variable: str, event: Event) -> bool:
+        return path.qualifies(query, knowledge, variable, event)
+
+    found: list[Match] = []
+    by_reference = {(e.stream, e.id): e for e in judged.values()}
+    for match, binding in _matches_and_bindings(
+        plain, events, now, floats, is_candidate, by_reference, query, knowledge
+    ):
+        if moving is not None and moving.kind in ("batch", "session"):
+            found.append(match)
+            continue
+        ways = [
+            values
+            for values in path.bindings(query, knowledge, binding)
+            if all(is_true(_with_values(c, values), binding, {}) for c in of_paths)
+        ]
+        # The other ways have the same events, which are taken then (rule S11).
+        for values in ways if query.after == "KEEP" else ways[:1]:
+            select = {
+                windows.name_of(s): match.select[windows.name_of(s)]
+                if s in selected
+                else evaluate(_with_values(s.expression, values), binding, aggregated(binding))
+                for s in query.select
+            }
+            found.append(replace(match, select=select, bindings={name: values[name] for name in used}))
+    return found
+
+
+def _takes_several(step: syntax.Step) -> bool:
+    return isinstance(step, syntax.Many | syntax.Absent | syntax.Maybe)
+
+
+def _with_values(expression: syntax.Expression, values: Mapping[str, Value]) -> syntax.Expression:
+    """The expression with constants in place of PATH variables."""
+
+    def constant(e: syntax.Expression) -> syntax.Expression:
+        if not isinstance(e, syntax.Variable) or e.name not in values:
+            return e
+        value = values[e.name]
+        kinds = {type(None): Kind.NULL, bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.STRING}
+        return syntax.Constant(kinds[type(value)], value)  # type: ignore[arg-type]
+
+    return syntax.replaced(expression, constant)
+
+
+def _matches_and_bindings(
+    plain: Query,
+    events: Sequence[Event],
+    now: int,
+    floats: frozenset[tuple[str, str]],
+    is_candidate: Callable[[str, Event], bool],
+    by_reference: Mapping[Reference, Event],
+    query: Query,
+    knowledge: path.Knowledge,
+) -> list[tuple[Match, Binding]]:
+    """Matches of the query without PATHs, among events that qualify by them, with the events that each binds."""
+    joined = [p for p in path.conjuncts(query.path) if len(path.variables(p) & {r.variable for r in query.ranges}) != 1]
+
+    def holds(binding: Binding) -> bool:
+        return not joined or bool(path.bindings(query, knowledge, binding))
+
+    found = []
+    for match in _plain_matches(plain, events, now, floats, is_candidate, holds):
+        binding: Binding = {}
+        for variable, bound in match.events.items():
+            binding[variable] = (
+                None
+                if bound is None
+                else tuple(by_reference[b] for b in bound)
+                if isinstance(bound, list)
+                else by_reference[bound]
+            )
+        found.append((match, binding))
+    return found
 
 
 def with_parts_apart(query: Query) -> Query:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cepheid.app.check import check as check_sections
 from cepheid.app.lower import lower
@@ -15,6 +15,9 @@ from cepheid.plan import planner
 from cepheid.plan.graph import Graph
 from cepheid.plan.planner import Plan
 from cepheid.plan.problems import Problem
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
 
 #: Finds the place of a problem in what the user wrote.
 Locator: TypeAlias = Callable[[Problem], Span | None]
@@ -33,9 +36,19 @@ class Application:
     def name(self) -> str:
         return self.sections.name
 
+    def known(self) -> Known | None:
+        """What the application knows; None if it has no knowledge. Raises KnowledgeError."""
+        if self.sections.knowledge is None:
+            return None
+        from cepheid.app.known import known
+
+        return known(self)
+
     def plan(self) -> Plan:
-        """The plan of the graph, by every rule."""
-        return planner.plan(self.graph)
+        """The plan of the graph, by every rule. Reads the knowledge where a query has PATHs."""
+        asks = any(q.tree is not None and q.tree.path is not None for q in self.graph.queries.values())
+        known = self.known() if asks else None
+        return planner.plan(self.graph, None if known is None else known.lower)
 
 
 def assemble(

@@ -8,6 +8,7 @@ import sys
 import click
 
 from cepheid.app import examine
+from cepheid.app.meaning import judged
 
 
 @click.command()
@@ -19,6 +20,8 @@ from cepheid.app import examine
 def command(ctx: click.Context, app: str, form: str) -> None:
     """Say everything that is wrong with the application file APP. Exit 0 if nothing is, else 2."""
     application, diagnostics = examine(app)
+    if application is not None and not any(d.severity == "error" for d in diagnostics):
+        diagnostics = [*diagnostics, *judged(application)]
     errors = sum(d.severity == "error" for d in diagnostics)
     warnings = len(diagnostics) - errors
     if form == "json":

@@ -14,9 +14,9 @@ import click
 
 import cepheid
 from cepheid.cli.progress import Progress, rate
+from cepheid.cli.question import Question
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
-from cepheid.language.printer import normal_form
 from cepheid.model.events import Event
 from cepheid.model.matches import Match, MatchIds, Window
 from cepheid.model.types import Value
@@ -27,26 +27,27 @@ _CHUNK: Final = 16_384
 
 
 def find_matches(
-    engine: str, checked: Checked, events: Sequence[Event], now: int, progress: Progress | None = None
+    engine: str, query: Question | Checked, events: Sequence[Event], now: int, progress: Progress | None = None
 ) -> Sequence[Match]:
     """The matches of a query among events that are complete, in the order of rule O2."""
+    question = query if isinstance(query, Question) else Question(query, query)
     progress = progress or Progress(shown=False)
     if engine == "native":
-        return _native(checked, events, now, progress)
+        return _native(question, events, now, progress)
     progress.show(f"matching {len(events):,} events on {engine}", now=True)
     if engine == "spark":
         from cepheid.spark.local import match_on_spark
         from cepheid.spark.session import session
 
-        return match_on_spark(session("cepheid match"), checked, events, now)
-    return _reference(checked, events, now)
+        return match_on_spark(session("cepheid match"), question.known_for(events).checked, events, now)
+    return _reference(question, events, now)
 
 
-def _native(checked: Checked, events: Sequence[Event], now: int, progress: Progress) -> list[Match]:
+def _native(question: Question, events: Sequence[Event], now: int, progress: Progress) -> list[Match]:
     """As `Matcher.matches` does it, with a word between."""
     from cepheid.plan.matcher import Matcher
 
-    matcher = Matcher(checked, now)
+    matcher = Matcher(question.checked, now, semantic=question.filter())
     ordered = sorted(events, key=attrgetter("time"))
     found: list[Match] = []
     began = time.monotonic()
@@ -61,20 +62,22 @@ def _native(checked: Checked, events: Sequence[Event], now: int, progress: Progr
     return found
 
 
-def _reference(checked: Checked, events: Sequence[Event], now: int) -> list[Match]:
+def _reference(question: Question, events: Sequence[Event], now: int) -> list[Match]:
     """The brute-force matcher of the source tree: slow, and obviously right."""
     reference = _reference_module()
+    checked = question.original
     plain = [reference.Event(e.stream, e.id, e.time, {**e.attributes, **_aliases(checked, e)}) for e in events]
-    ids = MatchIds(normal_form(checked.query))
+    ids = MatchIds(checked.normal_form)
     floats = frozenset(place for place, resolved in checked.attributes.items() if resolved.type is ValueType.FLOAT)
     float_outputs = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
     matches = []
-    for found in reference.find_matches(checked.query, plain, now, floats):
+    knowledge = None if question.known is None else reference.knowledge_of(question.known, checked.prefixes)
+    for found in reference.find_matches(checked.query, plain, now, floats, knowledge):
         window = Window(*found.window) if found.window is not None else None
         if window is not None and not found.events:
             match_id = ids.of_window(list((found.group or {}).values()), window.start)
         else:
-            match_id = ids.of_events(found.events)
+            match_id = ids.of_events(found.events, found.bindings)
         select = {n: float(v) if n in float_outputs and isinstance(v, int) else v for n, v in found.select.items()}
         # The reference knows attributes by the names that streams declare.
         group = None if found.group is None else dict(zip(checked.groups, found.group.values(), strict=True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cepheid.language.checker import Checked
+from cepheid.cli.question import Question
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Match
 from cepheid.model.records import MAX_RECORD_BYTES, DeadLetter, RecordDecoder, parse_json_line
@@ -92,7 +92,7 @@ class _Tail:
 
 
 def follow(
-    checked: Checked,
+    question: Question,
     streams: Sequence[Stream],
     files: Sequence[str],
     now: int,
@@ -104,7 +104,8 @@ def follow(
 
     `on_event` is called for each record that was read and is an event, late ones and duplicates included.
     """
-    matcher = Matcher(checked, now, eager=True)
+    checked = question.checked
+    matcher = Matcher(checked, now, eager=True, semantic=question.filter())
     marks = Watermarks({stream.name: stream for stream in streams}, lambda: time.time_ns() // 1000)
     decoder = RecordDecoder(streams)
     tails = [_Tail(name) for name in files]

@@ -11,17 +11,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
 from cepheid.app import load
+from cepheid.app.application import Application
+from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.cli.engines import ENGINES, find_matches
 from cepheid.cli.follow import follow
 from cepheid.cli.progress import Progress, rate
+from cepheid.cli.question import Question, ask, needs_knowledge
 from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
-from cepheid.language.checker import Checked, check
+from cepheid.language.checker import check
 from cepheid.language.errors import Diagnostic, Rejected, Source
 from cepheid.language.output import MatchPrinter
 from cepheid.language.parser import examine
@@ -33,6 +36,9 @@ from cepheid.model.readers import EventFile, read_events, rereadable, without_du
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
 from cepheid.model.time import TimeError, parse_instant
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
 
 #: So many dead letters are shown one by one.
 _SHOWN_LETTERS = 5
@@ -67,6 +73,13 @@ class _ManyValues(click.Command):
     help="Files of events (.jsonl, .csv, .parquet; .gz of the first two), or - for standard input.",
 )
 @click.option("--app", type=click.Path(), help="An application, for its streams and prefixes.")
+@click.option(
+    "--knowledge",
+    "knowledge_files",
+    multiple=True,
+    type=click.Path(),
+    help="Files of knowledge (.ttl, .rdf, .nt, .jsonld) or brick:1.4, besides the application's.",
+)
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
 @click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True)
 @click.option("--format", "form", type=click.Choice(["jsonl", "table"]), default="jsonl", show_default=True)
@@ -81,6 +94,7 @@ def command(
     query: str,
     files: tuple[str, ...],
     app: str | None,
+    knowledge_files: tuple[str, ...],
     now_text: str | None,
     engine: str,
     form: Literal["jsonl", "table"],
@@ -90,8 +104,9 @@ def command(
     """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
     now = _now(now_text)
     source = _read_query(query)
+    application = load(app) if app is not None else None
     if follows:
-        _follow(source, files, app, now)
+        _follow(source, files, application, knowledge_files, now)
         return
     with Progress() as progress:
         with rereadable(files) as sources:
@@ -99,16 +114,17 @@ def command(
             if tree is None:
                 raise Rejected(problems)
             progress.show("looking at the input", now=True)
-            catalogue = _catalogue(app, sources, tree)
+            catalogue = _catalogue(application, sources, tree)
+            known = _known(application, knowledge_files, tree, progress)
             progress.erase()
-            checked = _check(tree, catalogue)
+            question = _check(tree, catalogue, known)
             events = _read(sources, catalogue, progress)
         if why_name is None:
-            matches = find_matches(engine, checked, events, now, progress)
+            matches = find_matches(engine, question, events, now, progress)
     if why_name is not None:
-        _explain(checked, catalogue, events, why_name, now)
+        _explain(question, catalogue, events, why_name, now)
         return
-    printer = MatchPrinter(checked)
+    printer = MatchPrinter(question.checked)
     if form == "jsonl":
         for match in matches:
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
@@ -116,24 +132,26 @@ def command(
         _print_table([printer.as_row(match) for match in matches])
 
 
-def _explain(checked: Checked, catalogue: Catalogue, events: Sequence[Event], name: str, now: int) -> None:
+def _explain(question: Question, catalogue: Catalogue, events: Sequence[Event], name: str, now: int) -> None:
     meant = find_events(events, name)
     if not meant:
         raise click.UsageError(f"no event {name} in the input; an event is named by its id, or by stream/id")
     for event in meant:
-        for line in why(checked, catalogue, events, event, now):
+        for line in why(question, catalogue, events, event, now):
             click.echo(line)
 
 
-def _follow(source: Source, files: Sequence[str], app: str | None, now: int) -> None:
+def _follow(
+    source: Source, files: Sequence[str], app: Application | None, knowledge_files: Sequence[str], now: int
+) -> None:
     if app is None:
         raise click.UsageError("--follow needs --app: what has not come yet can't show its types")
     tree, problems = examine(source)
     if tree is None:
         raise Rejected(problems)
     catalogue = _catalogue(app, [], tree)
-    checked = _check(tree, catalogue, live=True)
-    printer = MatchPrinter(checked)
+    question = _check(tree, catalogue, _known(app, knowledge_files, tree), live=True)
+    printer = MatchPrinter(question.checked)
     # What reads a pipe may write to the same terminal at any time.
     with Progress(shown=not _is_pipe(sys.stdout)) as progress:
         read = matches = 0
@@ -160,7 +178,7 @@ def _follow(source: Source, files: Sequence[str], app: str | None, now: int) -> 
             progress.erase()
             _show_letter(letter)
 
-        follow(checked, list(catalogue.streams.values()), files, now, show, refuse, count)
+        follow(question, list(catalogue.streams.values()), files, now, show, refuse, count)
 
 
 def _is_pipe(stream: TextIO) -> bool:
@@ -172,35 +190,43 @@ def _show_letter(letter: DeadLetter) -> None:
     click.echo(f"{letter.source}:{letter.line}: dead letter: {letter.reason}", err=True)
 
 
-def _catalogue(app: str | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
+def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
     """The application's names; without one, what the input shows (rules E3 and Q1)."""
     if app is not None:
-        graph = load(app).graph
+        graph = app.graph
         return Catalogue(graph.streams, graph.default_stream, graph.prefixes, graph.properties)
     streams = {stream.name: stream for stream in infer(sources)}
     default = next(iter(streams)) if len(streams) == 1 else None
     absent = {name for r in tree.ranges for name in r.streams} - set(streams)
-    return Catalogue({**streams, **{name: Stream(name, {}) for name in absent}}, default, empty=frozenset(absent))
+    return Catalogue(
+        {**streams, **{name: Stream(name, {}) for name in absent}},
+        default,
+        WELL_KNOWN_PREFIXES,
+        empty=frozenset(absent),
+    )
 
 
-def _check(tree: syntax.Query, catalogue: Catalogue, *, live: bool = False) -> Checked:
-    checked, problems = check(tree, catalogue, live=live)
-    if tree.path is not None:
-        raise Rejected(
-            [
-                Diagnostic(
-                    "error",
-                    "no-knowledge",
-                    "PATH needs knowledge, which match does not read yet",
-                    tree.spans.get("path"),
-                )
-            ]
-        )
+def _known(
+    app: Application | None, files: Sequence[str], tree: syntax.Query, progress: Progress | None = None
+) -> Known | None:
+    """The knowledge, where the query asks for it: by a PATH, or by a property instead of an attribute's name."""
+    if not needs_knowledge(tree):
+        return None
+    from cepheid.app.known import known
+
+    if progress is not None:
+        progress.show("reading the knowledge", now=True)
+    return known(app, files)
+
+
+def _check(tree: syntax.Query, catalogue: Catalogue, known: Known | None, *, live: bool = False) -> Question:
+    checked, problems = check(tree, catalogue if known is None else known.catalogue(catalogue), live=live)
     if checked is None:
         raise Rejected(problems)
-    for warning in problems:
+    question = ask(checked, known)
+    for warning in (*problems, *question.warnings):
         click.echo(warning.render(sys.stderr.isatty()), err=True)
-    return checked
+    return question
 
 
 def _read(sources: Sequence[EventFile], catalogue: Catalogue, progress: Progress) -> list[Event]:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from cepheid.cli.question import Question, ask
 from cepheid.language import syntax
-from cepheid.language.checker import Checked, check
+from cepheid.language.checker import check
 from cepheid.language.printer import print_expression, print_step, print_window
 from cepheid.language.scope import Catalogue
 from cepheid.language.syntax import conjuncts
 from cepheid.model.events import Event
 from cepheid.model.matches import Bound, Match
 from cepheid.plan.matcher import Matcher
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
 
 #: So many matches of an event are named.
 _MOST_NAMED = 3
@@ -27,9 +32,10 @@ def find_events(events: Sequence[Event], name: str) -> list[Event]:
     return [e for e in events if name in (str(e.id), f"{e.stream}/{e.id}")]
 
 
-def why(checked: Checked, catalogue: Catalogue, events: Sequence[Event], event: Event, now: int) -> Iterator[str]:
+def why(question: Question, catalogue: Catalogue, events: Sequence[Event], event: Event, now: int) -> Iterator[str]:
     """What became of an event, in a few lines: for each variable, and for the matches as a whole."""
-    asking = _Asking(checked.query, catalogue, events, event, now)
+    checked = question.original
+    asking = _Asking(checked.query, catalogue, events, event, now, question.known)
     yield f"{event.stream}/{event.id}"
     if not asking.holds(syntax.Range("e", (event.stream,)), ()):
         yield "  is outside of WITHIN, so it does not exist for the query (rule Q5)"
@@ -42,7 +48,9 @@ def why(checked: Checked, catalogue: Catalogue, events: Sequence[Event], event: 
         failed = [c for c in _conditions(checked.query, given) if not asking.holds(given, (c,))]
         for condition in failed:
             yield f"  ?{given.variable}: no, {print_expression(condition)} is not true{_values(condition, event)}"
-        if not failed:
+        lines, stopped = _paths(question, given.variable, event)
+        yield from lines
+        if not failed and not stopped:
             candidate = True
             yield f"  ?{given.variable}: yes, it qualifies"
     found = asking.matches(checked.query)
@@ -56,6 +64,30 @@ def why(checked: Checked, catalogue: Catalogue, events: Sequence[Event], event: 
             others = asking.matches(rest)
             if others:
                 yield f"  without {clause} it would be in {len(others)}"
+
+
+def _paths(question: Question, variable: str, event: Event) -> tuple[list[str], bool]:
+    """The triples by which an event fits the PATHs of a variable, or where it stopped; and whether it did."""
+    lines: list[str] = []
+    stopped = False
+    for part in question.original.paths.parts:
+        if part.variable != variable or question.known is None or part.flag is not None:
+            continue
+        from cepheid.knowledge.tracing import trace
+
+        known = question.known
+        properties = known.annotations.properties(event.stream)
+        facts = [
+            (annotation.property, term)
+            for attribute, annotation in properties.items()
+            for term in annotation.entities(event.attributes.get(attribute), known.knowledge)
+        ]
+        found = trace(part, facts, known.knowledge, question.original.prefixes)
+        lines += [f"  ?{variable}: {line}" for line in found.found]
+        if found.stopped is not None:
+            stopped = True
+            lines.append(f"  ?{variable}: no, it stops at {found.stopped}")
+    return lines, stopped
 
 
 def _conditions(query: syntax.Query, given: syntax.Range) -> list[syntax.Expression]:
@@ -72,6 +104,7 @@ class _Asking:
     events: Sequence[Event]
     event: Event
     now: int
+    known: Known | None = None
 
     def holds(self, given: syntax.Range, conditions: tuple[syntax.Expression, ...]) -> bool:
         """Whether the conditions, and WITHIN, hold for the event."""
@@ -87,8 +120,12 @@ class _Asking:
         return [m for m in found if any(_binds(bound, self.event) for bound in m.events.values())]
 
     def _run(self, query: syntax.Query, events: Sequence[Event]) -> list[Match]:
-        checked, _ = check(query, self.catalogue)
-        return [] if checked is None else Matcher(checked, self.now).matches(events)
+        catalogue = self.catalogue if self.known is None else self.known.catalogue(self.catalogue)
+        checked, _ = check(query, catalogue)
+        if checked is None:
+            return []
+        question = ask(checked, self.known)
+        return Matcher(question.checked, self.now, semantic=question.filter()).matches(events)
 
 
 def _values(condition: syntax.Expression, event: Event) -> str:
@@ -115,6 +152,8 @@ def _without_a_clause(query: syntax.Query) -> Iterator[tuple[str, syntax.Query]]
                     windows=tuple(w for w in query.windows if name not in _listed(w)),
                 ),
             )
+    if query.path is not None:
+        yield "PATH", replace(query, path=None)
     for i, window in enumerate(query.windows):
         yield print_window(window), replace(query, windows=query.windows[:i] + query.windows[i + 1 :])
 

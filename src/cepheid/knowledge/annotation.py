@@ -103,6 +103,17 @@ class Annotations:
             }
         )
 
+    @property
+    def streams(self) -> Mapping[str, Mapping[str, Annotation]]:
+        """The annotations of all streams, by attribute."""
+        return self._streams
+
+    @property
+    def only_stream(self) -> str | None:
+        """The stream that has annotations, if there is just one."""
+        found = [name for name, own in self._streams.items() if own]
+        return found[0] if len(found) == 1 else None
+
     def properties(self, stream: str) -> Mapping[str, Annotation]:
         """The annotations of a stream, by attribute."""
         return self._streams.get(stream, {})

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
-from cepheid.language import bounds, syntax
+from cepheid.language import bounds, parts, path, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
 from cepheid.language.functions import ValueType
 from cepheid.language.partition import Partition, partition
-from cepheid.language.printer import print_step
+from cepheid.language.printer import normal_form, print_step
 from cepheid.language.scope import Catalogue, MixedAttribute, Resolved, expand, resolve_attribute
 from cepheid.language.syntax import Expression, Query, step_variables, walk
 from cepheid.language.typing import Typer
@@ -29,6 +29,18 @@ class Output:
     expression: Expression
     type: ValueType
     condition: Expression | None = None
+
+
+class Lookup(Protocol):
+    """What is known of the events of a variable in one stream: rows by the values of some attributes.
+
+    See knowledge/index.py; here only what the checker's reader has to know of it.
+    """
+
+    @property
+    def variable(self) -> str: ...
+    @property
+    def stream(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,19 @@ class Checked:
     id_kinds: Mapping[str, Literal["int", "string"]]
     #: What the groups are called: as the query writes them, without a prefix (rule O3).
     groups: tuple[str, ...] = ()
+    #: What the PATHs ask of which event; and the prefixes that they may use.
+    paths: parts.Divided = field(default_factory=parts.Divided)
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    #: Set where PATHs have become conditions on what is known of an event (plan/semantic.py): the query as it was.
+    origin: Query | None = None
+    lookups: tuple[Lookup, ...] = ()
+    #: By name what stands for the PATH variables that are used outside: their values make a match too (rule P3).
+    used: Mapping[str, Expression] = field(default_factory=dict)
+
+    @property
+    def normal_form(self) -> str:
+        """The text that stands for what the query finds, and that match ids are made of (rule Q6)."""
+        return normal_form(self.origin or self.query)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -86,6 +111,7 @@ class _Checker:
     outputs: list[Output] = field(default_factory=list)
     event_variables: tuple[str, ...] = ()
     path_variables: frozenset[str] = frozenset()
+    paths: parts.Divided = field(default_factory=parts.Divided)
     _window: syntax.EventWindow | None = None
 
     def report(
@@ -98,6 +124,7 @@ class _Checker:
         self._find_streams()
         self._sequence()
         self._windows()
+        self._paths()
         typer = Typer(self._attribute_type, self._variable_type, self.report)
         self._conditions(typer)
         self._select(typer)
@@ -143,8 +170,17 @@ class _Checker:
             # A stream without events has ids of no kind yet, and none to show.
             kinds[stream] = (known[stream].id_kind if stream in known else None) or "int"
         groups = tuple(a.name.rpartition(":")[2] for a in self.query.group_by)
-        parts = partition(complete, attributes)
-        return Checked(complete, self.event_variables, attributes, outputs, parts, kinds, groups)
+        return Checked(
+            complete,
+            self.event_variables,
+            attributes,
+            outputs,
+            partition(complete, attributes),
+            kinds,
+            groups,
+            self.paths,
+            self._prefixes,
+        )
 
     # names
 
@@ -157,8 +193,7 @@ class _Checker:
                 self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span)
         mentioned = dict.fromkeys(ranged) | dict.fromkeys(self._mentions())
         bare = {e.name for e in self._expressions() if isinstance(e, syntax.Variable)}
-        path_text = _path_text(query.path)
-        self.path_variables = frozenset(v for v in bare if f"?{v}" in path_text and v not in mentioned)
+        self.path_variables = frozenset(bare.intersection(path.variables(query.path)) - set(mentioned))
         if query.ranges:
             for variable, span in self._places().items():
                 if variable not in ranged and variable not in self.path_variables:
@@ -170,6 +205,7 @@ class _Checker:
 
     def _mentions(self) -> list[str]:
         """Event variables in the order of their mention in the text; of a tree without one, clause by clause."""
+        query_path = self.query.path
         found: list[tuple[str, Span | None]] = []
         for e in self._expressions():
             if isinstance(e, syntax.Attribute):
@@ -178,6 +214,9 @@ class _Checker:
                 found.append((e.argument.name, e.argument.span))
         for item in (*self.query.seq, *self.query.windows, *self.query.align):
             found += [(variable, item.span) for variable in _variables_of(item)]
+        if found and query_path is not None:
+            known = {variable for variable, _ in found}
+            found += [(v, group.span) for group in path.groups(query_path) for v in path.variables(group) if v in known]
         if all(span is not None for _, span in found):
             found.sort(key=lambda mention: (mention[1].line, mention[1].column) if mention[1] else (0, 0))
         return [variable for variable, _ in found]
@@ -261,12 +300,8 @@ class _Checker:
     def _unknown_attribute(self, attribute: syntax.Attribute, streams: tuple[str, ...]) -> None:
         name = attribute.name
         if ":" in name:
-            prefixes = {**self.catalogue.prefixes, **dict(self.query.prefixes)}
-            if expand(name, prefixes) is None:
-                prefix = name.partition(":")[0]
-                self.report(
-                    "unknown-prefix", f"unknown prefix '{prefix}'", attribute.span, suggestion(prefix, prefixes)
-                )
+            if expand(name, self._prefixes) is None:
+                self._unknown_prefix(name, attribute.span)
                 return
             message = f"no attribute of {_quoted(streams)} is annotated with {name} (rule P5)"
             self.report("unknown-attribute", message, attribute.span, "add it to the stream's `semantics`")
@@ -297,6 +332,67 @@ class _Checker:
                 suggestion(variable.name, self.streams),
             )
         return ValueType.UNKNOWN
+
+    # PATHs
+
+    @property
+    def _prefixes(self) -> dict[str, str]:
+        return {**self.catalogue.prefixes, **dict(self.query.prefixes)}
+
+    def _unknown_prefix(self, name: str, span: Span | None) -> None:
+        prefix = name.partition(":")[0]
+        self.report("unknown-prefix", f"unknown prefix '{prefix}'", span, suggestion(prefix, self._prefixes))
+
+    def _paths(self) -> None:
+        """PATHs that can be read, that stay on this machine, and that bind what is used of them."""
+        fine = [self._path(group) for group in path.groups(self.query.path)]
+        if not all(fine):
+            return
+        try:
+            self.paths = parts.divide(self.query.path, self.event_variables, self.path_variables)
+        except path.PathFault as fault:
+            self.report(fault.code, str(fault), fault.span, fault.hint)
+        for name, owners in self.paths.shared.items():
+            self._joined(owners, self.query.spans.get("path"), f"the PATHs share ?{name}, but no JOIN")
+
+    def _path(self, group: syntax.PathGroup) -> bool:
+        before = len(self.problems)
+        try:
+            items = path.elements(group)
+        except path.PathFault as fault:
+            self.report(fault.code, str(fault), fault.span, fault.hint)
+            return False
+        for item in items:
+            for token, iri in item.names(self._prefixes):
+                if iri is None:
+                    self._unknown_prefix(token.text, path.span_at(group, token.start, token.end))
+            bound = item.binds & set(self.event_variables)
+            if bound:
+                name = min(bound)
+                self.report(
+                    "path-binds-event", f"?{name} is an event, so {item.kind.upper()} can't bind it", item.place
+                )
+        if len(self.problems) == before:
+            wrong = path.syntax_fault(group, self._prefixes)
+            if wrong is not None:
+                self.report(wrong.code, str(wrong), wrong.span, wrong.hint)
+        return len(self.problems) == before
+
+    def _path_value(self, variable: syntax.Variable, word: str) -> None:
+        """A PATH variable has one value in a match only if the event that it belongs to is one (rules S3, S5, W7)."""
+        owners = self.paths.owners(variable.name)
+        roles = {self.roles.get(owner) for owner in owners}
+        if roles and roles <= {"many", "many0"}:
+            message = f"?{variable.name} belongs to ?{owners[0]}, which stands for many events (rule S3)"
+            self.report("many-values", message, variable.span, "use it in JOINs only")
+        elif roles == {"absent"}:
+            message = (
+                f"?{variable.name} belongs to ?{owners[0]}, a NOT variable, so it has no value in {word} (rule S5)"
+            )
+            self.report("absent-value", message, variable.span)
+        elif self._window is not None and self._window.kind in ("batch", "session"):
+            message = f"?{variable.name} is each event's own, and a window has many events (rule W7)"
+            self.report("not-grouped", message, variable.span)
 
     # patterns
 
@@ -439,18 +535,18 @@ class _Checker:
         bounds.report_never(condition, self.report)
 
     def _join(self, condition: Expression) -> None:
-        names = syntax.variables(condition)
+        self._joined(syntax.variables(condition), condition.span, "no JOIN")
+
+    def _joined(self, names: Sequence[str], span: Span | None, what: str) -> None:
         many = [n for n in names if self.roles.get(n) in ("many", "many0")]
         absent = [n for n in names if self.roles.get(n) == "absent"]
         if len(many) > 1:
-            self.report("two-many", f"no JOIN can name two of {_marked(many)} (rule S3)", condition.span)
+            self.report("two-many", f"{what} can name two of {_marked(many)} (rule S3)", span)
         if len(absent) > 1:
-            self.report("two-not", f"no JOIN can name two NOT variables, {_marked(absent)} (rule S5)", condition.span)
+            self.report("two-not", f"{what} can name two NOT variables, {_marked(absent)} (rule S5)", span)
         if absent and many:
             shown = _marked([*absent, *many])
-            self.report(
-                "not-with-many", f"no JOIN can name a NOT variable and one of many, {shown} (rule S5)", condition.span
-            )
+            self.report("not-with-many", f"{what} can name a NOT variable and one of many, {shown} (rule S5)", span)
 
     # output
 
@@ -496,6 +592,10 @@ class _Checker:
                 elif role in ("many", "many0") and not inside:
                     hint = f"take one value of them: FIRST(?{e.variable}.{e.name}), AVG(...)"
                     self.report("many-values", f"?{e.variable} stands for many events (rule S3)", e.span, hint)
+            if isinstance(e, syntax.Variable) and e.name in self.path_variables:
+                if inside:
+                    self.report("aggregate", f"?{e.name} is of a PATH; aggregates are over attributes", e.span)
+                self._path_value(e, word)
             stack.extend((child, inside) for child in syntax.children(e))
 
     def _aggregate(self, e: syntax.Aggregate, inside: bool) -> None:
@@ -640,12 +740,6 @@ def _implied_name(expression: Expression) -> str | None:
     if isinstance(expression, syntax.Attribute):
         return expression.name.rpartition(":")[2]
     return expression.name if isinstance(expression, syntax.Variable) else None
-
-
-def _path_text(path: syntax.Path | None) -> str:
-    if path is None:
-        return ""
-    return path.text if isinstance(path, syntax.PathGroup) else " ".join(map(_path_text, path.operands))
 
 
 def _marked(names: Iterable[str]) -> str:

@@ -370,7 +370,9 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         return parts[0]
 
     def path_group(self, meta: Any, parts: list[Any]) -> Any:
-        return syntax.PathGroup(str(parts[1])[1:-1].strip(), self._span(meta))
+        inside = str(parts[1])[1:-1]
+        start = int(parts[1].start_pos) + 1 + len(inside) - len(inside.lstrip())
+        return syntax.PathGroup(inside.strip(), self._span(meta), self._text.span(start, start + 1))
 
     def path_or(self, meta: Any, parts: list[Any]) -> Any:
         return syntax.PathLogical("OR", tuple(p for p in parts if not isinstance(p, lark.Token)), self._span(meta))

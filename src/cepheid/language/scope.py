@@ -82,9 +82,12 @@ def expand(name: str, prefixes: Mapping[str, str]) -> str | None:
 
 
 def unify(one: ValueType, other: ValueType) -> ValueType | None:
-    """The type that holds values of both: int and float are float; None if there is none."""
-    if one is other or other.is_loose:
+    """The type that holds values of both: int and float are float; None if there is none.
+
+    What a PATH binds goes with any: it is compared as what it turns out to be.
+    """
+    if one is other or other.is_loose or other is ValueType.NODE:
         return one
-    if one.is_loose:
+    if one.is_loose or one is ValueType.NODE:
         return other
     return ValueType.FLOAT if one.is_number and other.is_number else None

@@ -294,10 +294,11 @@ Window: TypeAlias = SpanWindow | EventWindow
 
 @dataclass(frozen=True, slots=True)
 class PathGroup:
-    """`PATH { ... }`: the text between the braces, white space at its ends removed."""
+    """`PATH { ... }`: the text between the braces, white space at its ends removed; `place` is where that begins."""
 
     text: str
     span: Span | None = field(default=None, compare=False, repr=False)
+    place: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,13 +391,18 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 def rebuilt(expression: Expression, change: Callable[[Attribute], Attribute]) -> Expression:
     """The expression with each attribute changed."""
-    if isinstance(expression, Attribute):
-        return change(expression)
+    return replaced(expression, lambda e: change(e) if isinstance(e, Attribute) else e)
+
+
+def replaced(expression: Expression, put: Callable[[Expression], Expression]) -> Expression:
+    """The expression with what `put` gives for each constant, attribute and variable in it."""
+    if isinstance(expression, Constant | Attribute | Variable):
+        return put(expression)
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
-        return rebuilt(value, change) if isinstance(value, Expression) else value
+        return replaced(value, put) if isinstance(value, Expression) else value
 
     parts = {part.name: inside(getattr(expression, part.name)) for part in fields(expression) if part.name != "span"}
     return replace(expression, **parts)

@@ -109,7 +109,7 @@ class Typer:
                 self._fault(f"{_a(first)} and {_a(kind)} can't be compared ({what})", span or part.span, hint)
                 return
             first = joint
-        if not equality and first not in ORDERED and not first.is_loose:
+        if not equality and first not in (*ORDERED, _T.NODE) and not first.is_loose:
             self._fault(f"{_a(first)} has no order, so {what} says nothing", span or parts[0].span)
 
     def _common(self, parts: Sequence[Expression], what: str) -> ValueType:
@@ -176,6 +176,8 @@ def _result(sign: str, left: ValueType, right: ValueType) -> ValueType | None:
     if left is _T.NULL or right is _T.NULL:
         other = right if left is _T.NULL else left
         return other if other.is_number or other in (_T.NULL, _T.TIMESTAMP, _T.DURATION) else None
+    if _T.NODE in (left, right):  # known when it is bound; what is no number gives null
+        return _T.FLOAT if all(kind.is_number or kind is _T.NODE for kind in (left, right)) else None
     if left.is_number and right.is_number:
         return _T.FLOAT if sign == "/" or _T.FLOAT in (left, right) else _T.INT
     pair = (left, right)

@@ -53,7 +53,7 @@ class MatchIds:
     def __init__(self, normal_form: str) -> None:
         self._query = hashlib.blake2b(_text(normal_form), digest_size=16, person=b"cepheid-match-1")
 
-    def of_events(self, events: Mapping[str, Bound], bindings: Mapping[str, str] | None = None) -> str:
+    def of_events(self, events: Mapping[str, Bound], bindings: Mapping[str, Value] | None = None) -> str:
         """The id of a match by its bound events, and by the PATH bindings that are used outside the PATH."""
         digest = self._query.copy()
         digest.update(b"e" + _count(len(events)))
@@ -62,7 +62,7 @@ class MatchIds:
         used = bindings or {}
         digest.update(_count(len(used)))
         for name in sorted(used):
-            digest.update(_text(name) + _text(used[name]))
+            digest.update(_text(name) + _value(used[name]))
         return digest.hexdigest()
 
     def of_window(self, group: Sequence[Value], start: int) -> str:

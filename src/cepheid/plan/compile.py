@@ -12,12 +12,12 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final, TypeAlias
 
+from cepheid.knowledge.tables import FLAG, TERM, VALUE, Key, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.functions import ValueType
-from cepheid.language.printer import normal_form
 from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
-from cepheid.model.types import INT64_MAX, INT64_MIN
+from cepheid.model.types import INT64_MAX, INT64_MIN, Value
 from cepheid.plan.implied import implied
 
 #: What JSON can hold.
@@ -34,7 +34,7 @@ def compile_query(checked: Checked, now: int, *, live: bool = False) -> str:
     A `live` query without WITHIN sees what comes from now on (rule Q5).
     """
     if checked.query.path is not None:
-        raise ValueError("PATH is for the knowledge base, which the matcher does not know")
+        raise ValueError("PATH is for the knowledge base: lower the query first (plan/semantic.py)")
     plan = _Compiler(checked, now).plan()
     if live and checked.query.within is None:
         plan["within"] = [now, INT64_MAX]
@@ -70,7 +70,7 @@ class _Compiler:
     def plan(self) -> dict[str, _Json]:
         query = self.checked.query
         plan: dict[str, _Json] = {
-            "normal_form": normal_form(query),
+            "normal_form": self.checked.normal_form,
             "within": list(within(query, self.now)),
             "steps": [self._step(step) for step in query.seq],
             "windows": [
@@ -90,10 +90,12 @@ class _Compiler:
         }
         # Last, for everything above finds slots and aggregates; the FILTERs after all that is read later than they are,
         # so that what is kept comes first.
+        plan["used"] = [[name, self._expression(value)] for name, value in self.checked.used.items()]
         plan["aggregates"] = self.aggregates
         keys = {stream: self._stream_key(stream) for stream in self.streams}
         names = {name: self._key(name) for name in self.checked.event_variables}
         plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
+        plan["lookups"] = [self._lookup(lookup) for lookup in self._lookups]
         plan["streams"] = [
             {
                 "name": stream,
@@ -103,7 +105,29 @@ class _Compiler:
             }
             for stream in self.streams
         ]
+        # The last of all: what is known changes, and the rest says which query it is (native/src/plan.rs).
+        plan["tables"] = [_table(table) for table in self._tables]
         return plan
+
+    # what is known of events
+
+    @cached_property
+    def _lookups(self) -> list[Lookup]:
+        return [lookup for lookup in self.checked.lookups if isinstance(lookup, Lookup)]
+
+    @cached_property
+    def _tables(self) -> list[Table]:
+        return tables(self.checked)
+
+    def _lookup(self, lookup: Lookup) -> dict[str, _Json]:
+        columns: list[_Json] = [self._slot(lookup.stream, f"?{lookup.variable}{name}") for name in lookup.columns]
+        return {
+            "variable": self.checked.event_variables.index(lookup.variable),
+            "stream": self.streams.index(lookup.stream),
+            "key": [self._slot(lookup.stream, name) for name in lookup.key],
+            "columns": columns,
+            "table": next(i for i, table in enumerate(self._tables) if table is lookup.table),
+        }
 
     @cached_property
     def _conditions(self) -> list[Expression]:
@@ -120,14 +144,12 @@ class _Compiler:
     def _variable(self, name: str) -> dict[str, _Json]:
         query = self.checked.query
         streams = next(r.streams for r in query.ranges if r.variable == name)
+        own = [f for f in (*query.filters, *self._conditions, *self._implied) if syntax.variables(f) == (name,)]
         return {
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
-            "filters": [
-                self._expression(f)
-                for f in (*query.filters, *self._conditions, *self._implied)
-                if syntax.variables(f) == (name,)
-            ],
+            "filters": [self._expression(f) for f in own if not is_looked_up(f)],
+            "late_filters": [self._expression(f) for f in own if is_looked_up(f)],
         }
 
     def _key(self, variable: str) -> list[_Json] | None:
@@ -302,6 +324,46 @@ class _Compiler:
                 return ["call", function, [of(argument) for argument in arguments]]
             case syntax.Aggregate():
                 return self._aggregate(e)
+
+
+def is_looked_up(condition: Expression) -> bool:
+    """Whether a condition reads what a lookup finds, so that it is judged after it."""
+    return any(isinstance(e, syntax.Attribute) and e.name[0] in (VALUE, TERM, FLAG) for e in syntax.walk(condition))
+
+
+def _table(table: Table) -> dict[str, _Json]:
+    """A table as the core reads it: many keys have the same rows, which are written once."""
+    places: dict[tuple[Row, ...], int] = {}
+    entries: list[_Json] = [[_cells(key), places.setdefault(rows, len(places))] for key, rows in table.rows.items()]
+    return {"entries": entries, "rows": [_rows(rows) for rows in places], "otherwise": _rows(table.otherwise)}
+
+
+def _rows(rows: Iterable[Row]) -> list[_Json]:
+    return [_cells(row) for row in rows]
+
+
+def _cells(values: Iterable[Value]) -> list[_Json]:
+    cells: list[_Json] = []
+    for value in values:
+        if isinstance(value, bytes | tuple):
+            raise ValueError("what is known of an event can't be keyed on bytes or arrays")
+        cells.append(value)
+    return cells
+
+
+def tables(checked: Checked) -> list[Table]:
+    """The tables of a query's lookups, each once, in the order of the plan."""
+    found: list[Table] = []
+    for lookup in checked.lookups:
+        if isinstance(lookup, Lookup) and not any(lookup.table is table for table in found):
+            found.append(lookup.table)
+    return found
+
+
+def learned(rows_by_key: Mapping[Key, tuple[Row, ...] | None]) -> str:
+    """Rows of a table that became known, as the core reads them; None: no longer known."""
+    entries = [[_cells(key), None if rows is None else _rows(rows)] for key, rows in rows_by_key.items()]
+    return json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
 
 
 def _pairs(variables: tuple[str, ...]) -> Iterator[tuple[str, tuple[str]]]:

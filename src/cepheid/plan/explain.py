@@ -29,6 +29,7 @@ def describe(plan: Plan, name: str, only: str | None = None) -> Described:
             **_logical(plan.graph, plan.schemas, optimised_names),
             "shared": {k: list(v) for k, v in plan.shared.items() if only is None or k in optimised_names},
             "pruned": [n for n in plan.pruned if only is None],
+            "paths": [p for name in plan.semantic if name in optimised_names for p in _paths(plan, name)],
             "stages": [_stage(plan, s) for s in plan.stages.values() if optimised_names.intersection(s.queries)],
         },
         "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
@@ -101,6 +102,14 @@ def _stage(plan: Plan, stage: Stage) -> Described:
         "level": plan.graph.levels[stage.rank],
         "queries": list(stage.queries),
     }
+
+
+def _paths(plan: Plan, name: str) -> list[Described]:
+    """What became of a query's PATHs, step by step."""
+    return [
+        {"query": name, "rule": step.rule, "path": step.text, "reason": step.reason}
+        for step in plan.semantic[name].steps
+    ]
 
 
 def _physical(plan: Plan, name: str) -> Described:
@@ -199,6 +208,12 @@ def _optimised_text(described: Described) -> Iterator[str]:
         yield f"  prune   {name} is not run: no consumer or query needs it"
     if not optimised["shared"] and not optimised["pruned"]:
         yield "  nothing: no operator is equal to another, and all are needed"
+    if optimised["paths"]:
+        yield ""
+        yield "PATHs: what became of them"
+        rows = [["rule", "for", "because"]]
+        rows += [[p["rule"], p["query"], " ".join(p["reason"].split())] for p in optimised["paths"]]
+        yield from _aligned(rows)
     if optimised["stages"]:
         yield ""
         yield "Operators of the queries: each once, however many queries need it"

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from cepheid import _native
+from cepheid.knowledge.tables import Key, Lookup, Row
 from cepheid.language.checker import Checked
 from cepheid.model.events import Event
 from cepheid.model.matches import Match, Window
-from cepheid.plan.compile import compile_query
+from cepheid.plan.compile import compile_query, learned, tables
+
+if TYPE_CHECKING:
+    from cepheid.knowledge.modes import SemanticFilter
 
 #: How many events of complete input are held at once, beyond what the query itself holds.
 _CHUNK: Final = 65536
@@ -59,16 +63,45 @@ class Matcher:
     come in the order in which they are found. For those who want an answer to the newest event.
     """
 
-    def __init__(self, checked: Checked, now: int = 0, budget: Budget | None = None, *, eager: bool = False) -> None:
+    def __init__(
+        self,
+        checked: Checked,
+        now: int = 0,
+        budget: Budget | None = None,
+        *,
+        eager: bool = False,
+        semantic: SemanticFilter | None = None,
+    ) -> None:
+        """`semantic` judges the PATHs whose answers are not all known beforehand; see plan/semantic.py."""
         self.checked = checked
         self._native = _native.Matcher(*compiled(checked, now), *limits(budget), eager)
+        self._semantic = semantic
+        self._tables = {id(table): place for place, table in enumerate(tables(checked))}
+        if semantic is None and not all(table.complete for table in tables(checked)):
+            raise ValueError("a PATH of the query is not indexed: the matcher needs a SemanticFilter for it")
 
     def push(self, events: Iterable[Event]) -> None:
         """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.
 
         Raises BudgetExhausted if the query holds too many and is to fail then.
         """
-        self._native.push(events)
+        if self._semantic is None:
+            self._native.push(events)
+            return
+        for judged in self._semantic.judge(list(events)):
+            for lookup, rows in zip(self._semantic.lookups, judged.learn, strict=True):
+                self._learn(lookup, rows)
+            self._native.push(judged.events)
+            for lookup, keys in zip(self._semantic.lookups, judged.forget, strict=True):
+                self._learn(lookup, dict.fromkeys(keys))
+
+    def _learn(self, lookup: Lookup, rows: Mapping[Key, tuple[Row, ...] | None]) -> None:
+        if rows:
+            self._native.learn(self._tables[id(lookup.table)], learned(rows))
+
+    def refresh(self, lookup: Lookup, rows: Mapping[Key, tuple[Row, ...] | None]) -> None:
+        """From now on these rows are what is known; what was judged before stays as it was."""
+        self._learn(lookup, rows)
 
     def advance(self, watermark: int | None) -> list[Match]:
         """The matches that are complete when no event before the watermark can come any more, in order (rule O2).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from cepheid.language.checker import Checked
 from cepheid.model.collector import collector_paused
@@ -14,6 +15,10 @@ from cepheid.plan.placement import Placement
 from cepheid.plan.problems import Problem
 from cepheid.plan.stages import Stage
 from cepheid.plan.validity import Temporal
+
+if TYPE_CHECKING:
+    from cepheid.knowledge.tables import Table
+    from cepheid.plan.semantic import Semantic
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Plan:
     placement: Mapping[str, Placement]
     readers: Mapping[str, tuple[str, ...]]
     stages: Mapping[str, Stage]
+    #: What became of the PATHs of the queries that have some; `queries` has these without them.
+    semantic: Mapping[str, Semantic] = field(default_factory=dict)
 
     def level(self, name: str) -> str:
         return self.graph.levels[self.ranks[name]]
@@ -47,14 +54,27 @@ def check(graph: Graph) -> list[Problem]:
         return wellformed.check(graph) + typing.derive(graph).problems
 
 
-def plan(graph: Graph) -> Plan:
-    """Plan a graph in which `check` found no error. Linear in its nodes and edges."""
+#: Judges the PATHs of a query by what is known, with the tables of those before it.
+Lower: TypeAlias = "Callable[[Checked, dict[str, Table]], Semantic]"
+
+
+def plan(graph: Graph, lower: Lower | None = None) -> Plan:
+    """Plan a graph in which `check` found no error. Linear in its nodes and edges.
+
+    `lower` judges PATHs; without knowledge they stay as they are.
+    """
     with collector_paused():
-        return _plan(graph)
+        return _plan(graph, lower)
 
 
-def _plan(graph: Graph) -> Plan:
+def _plan(graph: Graph, lower: Lower | None) -> Plan:
     typed = typing.derive(graph)
+    semantic: dict[str, Semantic] = {}
+    tables: dict[str, Table] = {}
+    for name, checked in typed.queries.items():
+        if lower is not None and checked.query.path is not None:
+            semantic[name] = lower(checked, tables)
+    queries = {name: semantic[name].checked if name in semantic else q for name, q in typed.queries.items()}
     pruned_graph, pruned = pruning.prune(graph)
     optimised, shared = sharing.share(pruned_graph)
     placed = placement.place(optimised)
@@ -63,12 +83,13 @@ def _plan(graph: Graph) -> Plan:
         logical=graph,
         graph=optimised,
         schemas=typed.schemas,
-        queries=typed.queries,
+        queries=queries,
         shared=shared,
         pruned=pruned,
         ranks=ranks,
         temporal=validity.propagate(optimised),
         placement=placed,
         readers=placement.readers(optimised, placed),
-        stages=stages.stages(typed.queries, ranks),
+        stages=stages.stages(queries, ranks),
+        semantic=semantic,
     )

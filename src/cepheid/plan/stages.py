@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.printer import normal_form, print_expression, print_path, print_query
 from cepheid.language.syntax import Query
+from cepheid.plan.compile import is_looked_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,21 @@ def stages(queries: Mapping[str, Checked], ranks: Mapping[str, int]) -> dict[str
 
 
 def _of(name: str, checked: Checked, rank: int) -> Iterator[Stage]:
-    query = checked.query
+    # What a query is called by, and binds, is said with its PATHs; what its filters are, with what became of them.
+    query = checked.origin or checked.query
     feeds: list[str] = []
     for given in query.ranges:
-        feed = _filter(query, given, name, rank)
+        feed = _filter(checked.query, given, name, rank)
         if feed is not None:
             yield feed
         feeds += [feed.meaning] if feed is not None else list(given.streams)
     inputs = tuple(dict.fromkeys(feeds))
-    if query.path is not None:
+    looked_up = {lookup.meaning: lookup for lookup in checked.lookups if isinstance(lookup, Lookup)}
+    for lookup in looked_up.values():
+        path = Stage("path", lookup.label, f"path {lookup.meaning}", (lookup.stream,), (name,), rank)
+        yield path
+        inputs = (*inputs, path.meaning)
+    if query.path is not None and checked.origin is None:
         text = print_path(query.path)
         path = Stage("path", text, f"path {text} of {' '.join(inputs)}", inputs, (name,), rank)
         yield path
@@ -76,7 +84,7 @@ def _filter(query: Query, given: syntax.Range, name: str, rank: int) -> Stage | 
     def renamed(attribute: syntax.Attribute) -> syntax.Attribute:
         return replace(attribute, variable="e")
 
-    own = [f for f in query.filters if syntax.variables(f) == (given.variable,)]
+    own = [f for f in query.filters if syntax.variables(f) == (given.variable,) and not is_looked_up(f)]
     conditions = sorted({print_expression(syntax.rebuilt(f, renamed)) for f in own})
     if not conditions or query.match == "STRICT":  # STRICT judges neighbours before it filters (rule S10)
         return None

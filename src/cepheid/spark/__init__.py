@@ -1,6 +1,7 @@
-"""Cepheid on Spark: pattern matching for DataFrames, and the pipeline into the archive.
+"""Cepheid on Spark: pattern matching and knowledge for DataFrames, and the pipeline into the archive.
 
-`cepheid.spark.match` is there without importing more than it needs: pyspark is loaded when it is first used.
+`cepheid.spark.match`, `where` and `enrich` are there without importing more than they need: pyspark is loaded when one
+of them is first used.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cepheid.spark.knowledge import enrich, where
     from cepheid.spark.matching import match
 
-__all__ = ["match"]
+__all__ = ["enrich", "match", "where"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from cepheid.spark.matching import match
 
         return match
+    if name in ("where", "enrich"):
+        from cepheid.spark import knowledge
+
+        return getattr(knowledge, name)
     raise AttributeError(f"module 'cepheid.spark' has no attribute '{name}'")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import chain
 from operator import and_, or_
@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from cepheid.knowledge.tables import FLAG, TERM, VALUE
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.syntax import Expression, Kind, conjuncts
@@ -29,21 +30,35 @@ _COMPARE: Final[dict[str, Callable[[Column, Column], Column]]] = {
 }
 
 
-def qualifies(checked: Checked, stream: Column, column_of: ColumnOf) -> Column:
+def qualifies(
+    checked: Checked,
+    stream: Column,
+    column_of: ColumnOf,
+    known: Callable[[str], Sequence[tuple[str, Column]]] = lambda variable: (),
+) -> Column:
     """Whether a row may be an event of some variable. The matcher judges again, so this may let too much through.
 
     Under STRICT every event of the query's streams counts as a neighbour, so only the streams are judged (rule S10).
+    `known` has for a variable whether its lookups find anything, each for the rows of one stream.
     """
     choices = []
     for given in checked.query.ranges:
         conditions = [stream.isin(list(given.streams))]
         if checked.query.match != "STRICT":
+            conditions += [stream.isNull() | (stream != sf.lit(s)) | column for s, column in known(given.variable)]
             for condition in (*chain.from_iterable(map(conjuncts, checked.query.filters)), *implied(checked)):
                 if syntax.variables(condition) == (given.variable,):
                     translated = _translate(condition, column_of)
                     conditions += [] if translated is None else [translated]
         choices.append(reduce(and_, conditions))
     return reduce(or_, choices)
+
+
+def condition_of(condition: Expression, column_of: ColumnOf) -> Column | None:
+    """A condition for Catalyst; None if it is one that Catalyst might judge otherwise."""
+    if isinstance(condition, syntax.Constant) and condition.kind is Kind.BOOL:
+        return sf.lit(condition.value)
+    return _translate(condition, column_of)
 
 
 def in_time(within: syntax.Within | None, now: int, time: Column) -> Column:
@@ -99,7 +114,7 @@ def _translate(e: Expression, column_of: ColumnOf) -> Column | None:
 
 def _value(e: Expression, column_of: ColumnOf) -> Column | None:
     if isinstance(e, syntax.Attribute):
-        return column_of(e)
+        return None if e.name[0] in (VALUE, TERM, FLAG) else column_of(e)
     # NULL has no type of its own in Catalyst, and a NAME is the knowledge base's.
     if isinstance(e, syntax.Constant) and e.kind not in (Kind.NULL, Kind.NAME):
         return sf.lit(e.value)

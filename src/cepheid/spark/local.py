@@ -11,14 +11,14 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as st
 
+from cepheid.knowledge.index import PartLookup
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
-from cepheid.language.printer import normal_form
 from cepheid.model.events import Event, EventId, OrderKey
 from cepheid.model.matches import Bound, EventRef, Match, MatchIds, Window
 from cepheid.model.time import EPOCH
 from cepheid.model.types import Value
-from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, match
+from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, match, match_checked
 
 
 def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event], now: int) -> list[Match]:
@@ -34,15 +34,22 @@ def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event
     for name, kind in types.items():
         schema.add(name, SPARK_TYPES[kind])
     readers = {name: {s for (_, n), r in checked.attributes.items() if n == name for s in r.names} for name in types}
+    if checked.origin is not None:
+        readers = {}
     rows = [(stream, event_id, e.time, *_cells(e, types, readers)) for (stream, event_id), e in known.items()]
     frame = spark.createDataFrame(rows, schema)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what they say is said where the query is checked
-        found = frame.transform(match(checked.query, stream="stream", now=now)).collect()
+        asked = match(checked.query, stream="stream", now=now)
+        if checked.origin is not None:
+            asked = match_checked(checked, stream="stream", now=now)
+        found = frame.transform(asked).collect()
     by_name = {f"{stream}/{event_id}": e for (stream, event_id), e in known.items()}
     matches = [_match(row, checked, by_name) for row in found]
     if has_text:
-        ids = MatchIds(normal_form(checked.query))
+        ids = MatchIds(checked.normal_form)
+        if checked.used:
+            raise UnsuitableColumns("a PATH variable is used, and the streams' ids are text: use another engine")
         matches = [m if m.window is not None else replace(m, id=ids.of_events(m.events)) for m in matches]
     order = {(e.stream, e.id): e.order for e in events}
     return sorted(matches, key=lambda m: _order(m, checked, order))
@@ -55,8 +62,23 @@ def _text(event_id: EventId) -> str:
 
 def _column_types(checked: Checked) -> dict[str, ValueType]:
     types: dict[str, ValueType] = {}
+    if checked.origin is not None:
+        return _own_types(checked)
     for (_, name), resolved in checked.attributes.items():
         if name not in ("id", "time") and types.setdefault(name, resolved.type) is not resolved.type:
+            raise UnsuitableColumns(f"attribute '{name}' has two types in this query, and a DataFrame has one")
+    return types
+
+
+def _own_types(checked: Checked) -> dict[str, ValueType]:
+    """The attributes by the names that streams declare, which is how lookups know them."""
+    found = [(n, r.type) for r in checked.attributes.values() for n in r.names.values() if not n.startswith("?")]
+    for lookup in checked.lookups:
+        if isinstance(lookup, PartLookup):
+            found += [(name, ValueType.of(lookup.annotations[name].type)) for name in lookup.key]
+    types: dict[str, ValueType] = {}
+    for name, kind in found:
+        if name not in ("id", "time") and types.setdefault(name, kind) is not kind:
             raise UnsuitableColumns(f"attribute '{name}' has two types in this query, and a DataFrame has one")
     return types
 
@@ -65,7 +87,7 @@ def _cells(event: Event, types: Mapping[str, ValueType], readers: Mapping[str, s
     cells: list[Any] = []
     for name, kind in types.items():
         # An attribute that is read of other streams only may have another type here.
-        value: Any = event.attributes.get(name) if event.stream in readers[name] else None
+        value: Any = event.attributes.get(name) if event.stream in readers.get(name, {event.stream}) else None
         if kind is ValueType.TIMESTAMP and value is not None:
             value = EPOCH + timedelta(microseconds=value)
         elif kind is ValueType.FLOAT and value is not None:
@@ -117,7 +139,13 @@ def _order(found: Match, checked: Checked, order: Mapping[EventRef, OrderKey]) -
     """Rule O2: by time, then by the bound events in the order of FROM; windows by their group, null first."""
     if found.window is not None:
         return found.time, tuple((v is not None, v) for v in (found.group or {}).values())
-    return found.time, tuple(_place(found.events.get(r.variable), order) for r in checked.query.ranges)
+    places = tuple(_place(found.events.get(r.variable), order) for r in checked.query.ranges)
+    return found.time, places, _values(found)
+
+
+def _values(found: Match) -> list[tuple[str, str]]:
+    """What tells matches of the same events apart: the PATH variables that are selected."""
+    return [("" if v is None else type(v).__name__, str(v)) for v in found.select.values()]
 
 
 def _place(bound: Bound, order: Mapping[EventRef, OrderKey]) -> tuple[OrderKey, ...]:

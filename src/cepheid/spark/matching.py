@@ -10,7 +10,7 @@ from __future__ import annotations
 import time as clock
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
@@ -19,6 +19,7 @@ from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid._native import MatchBatch
+from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.build import Q
 from cepheid.language.checker import Checked, check
@@ -31,7 +32,11 @@ from cepheid.model.streams import IMPLIED, Stream
 from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.filters import in_time, qualifies
+from cepheid.spark.knowledge import lowered, named, portable, with_known
 from cepheid.spark.validate import Transform
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
 
 #: The stream of a DataFrame whose query names none.
 ONLY_STREAM: Final = "events"
@@ -76,14 +81,21 @@ Query: TypeAlias = str | Q | syntax.Query
 
 
 def match(
-    query: Query, *, id: str = "id", time: str = "time", stream: str | None = None, now: int | None = None
+    query: Query,
+    *,
+    id: str = "id",
+    time: str = "time",
+    stream: str | None = None,
+    now: int | None = None,
+    knowledge: Known | None = None,
 ) -> Transform:
     """The matches of a query in a batch DataFrame of events, as a function for `df.transform`.
 
     `id`, `time` and `stream` name the columns that say what an event is called, when it happened (a timestamp, or
     microseconds) and, where the query has several streams, to which it belongs. Every other column of a simple type is
     an attribute. Rows without an id or a time, or with NaN or infinity in an attribute that the query reads, are no
-    events (rule E3); duplicates are the caller's to drop.
+    events (rule E3); duplicates are the caller's to drop. `knowledge` is what PATHs are judged by; the streams that it
+    annotates have the names that FROM gives them.
 
     The result has a row a match: id, time, events (a struct of ids by variable), select (a struct of the values); for
     batch and session windows, window and group instead of events. Raises Rejected if the query is wrong, and
@@ -96,12 +108,27 @@ def match(
         if frame.isStreaming:
             raise UnsuitableColumns("match is for batch DataFrames; this one is a stream")
         columns = _Columns(frame, id, time, stream)
-        checked = _check(tree, columns)
-        events = _gather(_events(frame, checked, columns, moment), checked)
-        schema = _schema(checked, columns.id_type)
-        return events.mapInArrow(_matching(checked, moment, schema), schema)
+        checked = _check(tree, columns, knowledge)
+        if checked.query.path is not None:
+            checked = lowered(checked, knowledge, frame, stream)
+        return _matched(frame, checked, columns, moment)
 
     return transform
+
+
+def match_checked(checked: Checked, *, stream: str, now: int) -> Transform:
+    """The matches of a query that was checked, and has no PATHs left, in a DataFrame of its streams' attributes."""
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return _matched(frame, checked, _Columns(frame, "id", "time", stream), now)
+
+    return transform
+
+
+def _matched(frame: DataFrame, checked: Checked, columns: _Columns, moment: int) -> DataFrame:
+    events = _gather(_events(frame, checked, columns, moment), checked)
+    schema = _schema(checked, columns.id_type)
+    return events.mapInArrow(_matching(portable(checked), moment, schema), schema)
 
 
 def _tree(query: Query) -> syntax.Query:
@@ -156,15 +183,17 @@ def _attribute_type(kind: st.DataType) -> Type | None:
     return _TYPES.get(type(kind))
 
 
-def _check(tree: syntax.Query, columns: _Columns) -> Checked:
-    names = list(dict.fromkeys(s for r in tree.ranges for s in r.streams)) or [ONLY_STREAM]
+def _check(tree: syntax.Query, columns: _Columns, knowledge: Known | None) -> Checked:
+    only = ONLY_STREAM if knowledge is None else knowledge.annotations.only_stream or ONLY_STREAM
+    names = list(dict.fromkeys(s for r in tree.ranges for s in r.streams)) or [only]
     if len(names) > 1 and columns.stream is None:
         raise UnsuitableColumns(
             f"the query reads {', '.join(names)}; say which column tells them apart: match(query, stream=...)"
         )
     id_kind = "string" if isinstance(columns.id_type, st.StringType) else "int"
     streams = {name: Stream(name, columns.attributes, id_kind=id_kind) for name in names}  # type: ignore[arg-type]
-    checked, problems = check(tree, Catalogue(streams, names[0] if len(names) == 1 else None))
+    catalogue = Catalogue(streams, names[0] if len(names) == 1 else None)
+    checked, problems = check(tree, catalogue if knowledge is None else named(catalogue, knowledge))
     if checked is None:
         raise Rejected(problems)
     for problem in problems:
@@ -191,6 +220,7 @@ def _events(frame: DataFrame, checked: Checked, columns: _Columns, now: int) -> 
         *(_raw(name, columns.attributes[name]).alias(f"attribute_{i}") for i, name in enumerate(wanted)),
     ]
     place = {name: f"attribute_{i}" for i, name in enumerate(wanted)}
+    flags: dict[str, list[tuple[str, Column]]] = {}
 
     def column_of(attribute: syntax.Attribute) -> Column:
         if attribute.name in ("id", "time"):
@@ -203,7 +233,11 @@ def _events(frame: DataFrame, checked: Checked, columns: _Columns, now: int) -> 
             value = sf.col(column)
             events = events.where(value.isNull() | (~sf.isnan(value) & (sf.abs(value) != sf.lit(float("inf")))))
     events = events.where(in_time(checked.query.within, now, sf.col("time")))
-    return events.where(qualifies(checked, sf.col("stream"), column_of))
+    own = list(events.columns)
+    if checked.query.match != "STRICT":
+        events, flags = with_known(events, checked, {name: sf.col(column) for name, column in place.items()})
+    qualifying = events.where(qualifies(checked, sf.col("stream"), column_of, lambda v: flags.get(v, ())))
+    return qualifying.select(*own)
 
 
 def _raw(name: str, kind: Type) -> Column:
@@ -216,8 +250,9 @@ def _raw(name: str, kind: Type) -> Column:
 
 def _attributes(checked: Checked) -> list[str]:
     """The attributes that the query reads, each once."""
-    names = (n for r in checked.attributes.values() for n in r.names.values() if n not in ("id", "time"))
-    return list(dict.fromkeys(names))
+    names = [n for r in checked.attributes.values() for n in r.names.values() if n not in ("id", "time")]
+    keys = [name for lookup in checked.lookups if isinstance(lookup, Lookup) for name in lookup.key]
+    return [name for name in dict.fromkeys((*names, *keys)) if not name.startswith("?")]
 
 
 def _gather(events: DataFrame, checked: Checked) -> DataFrame:
@@ -255,7 +290,7 @@ def key_attributes(checked: Checked) -> list[str]:
         if set(klass) != {r.variable for r in query.ranges}:
             continue  # a NOT variable that is not joined sees the events of every key
         names_of_class = set().union(*(_names(checked, v, name) for v, names in klass.items() for name in names))
-        if len(names_of_class) == 1:
+        if len(names_of_class) == 1 and not next(iter(names_of_class)).startswith("?"):
             keys.append(names_of_class.pop())
     return list(dict.fromkeys(keys))
 

@@ -1,0 +1,249 @@
+"""What is known of events, by the values of their attributes: the semantic index.
+
+A lookup answers a part of a PATH for the events of a variable in one stream. Its key are the annotated attributes that
+the part can reach, so events with equal keys have equal solutions (the paper's query root properties). Where the key
+ranges over entities of the knowledge base, the table is filled with all of them at registration, by one execution of
+the part's SPARQL; then it is complete, and nothing else fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import unquote
+
+from pyoxigraph import NamedNode
+
+from cepheid.knowledge.annotation import Annotation, Annotations
+from cepheid.knowledge.asking import Facts, Solution, ask_all, value_of
+from cepheid.knowledge.store import Knowledge
+from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Row, Table
+from cepheid.knowledge.terms import Term
+from cepheid.language.parts import Part
+from cepheid.language.path import Element, Token
+from cepheid.model.types import Type, Value
+
+
+@dataclass(frozen=True)
+class PartLookup(Lookup):
+    """A lookup that can be asked for the rows of a key: by which part, and by what the attributes mean."""
+
+    part: Part
+    annotations: Mapping[str, Annotation] = field(repr=False)
+    prefixes: Mapping[str, str] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"{self.stream}: {self._said_of_e} (by {', '.join(self.key) or 'nothing'})"
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.stream} {self.key} {self.columns} {self._said_of_e}"
+
+    @property
+    def _said_of_e(self) -> str:
+        """The part with its event called ?e, and its own variables ?v1, ?v2, ...: equal parts read the same."""
+        names = {} if self.part.variable is None else {self.part.variable: "?e"}
+        for element in self.part.elements:
+            for token in element.tokens:
+                name = token.text[1:]
+                if token.kind == "variable" and name not in names:
+                    names[name] = token.text if name in self.part.columns else f"?v{len(names)}"
+        return " ".join(element.renamed(names).text for element in self.part.elements)
+
+    def facts(self, key: Key, knowledge: Knowledge) -> Facts:
+        """The triples of an event with this key, as far as the part can see them (rule P1)."""
+        found: list[tuple[str, Term]] = []
+        for attribute, value in zip(self.key, key, strict=True):
+            annotation = self.annotations[attribute]
+            found += [(annotation.property, term) for term in annotation.entities(value, knowledge)]
+        return found
+
+    def rows_of(self, keys: Sequence[Key], knowledge: Knowledge) -> list[tuple[Row, ...]]:
+        """The rows of keys, in one execution of the part's SPARQL."""
+        names = list(dict.fromkeys(column[1:] for column in self.columns if column[0] != FLAG))
+        facts = [self.facts(key, knowledge) for key in keys]
+        return [self.rows(names, found) for found in ask_all(knowledge, self.part, self.prefixes, facts, names)]
+
+    def rows(self, names: Sequence[str], solutions: Sequence[Solution]) -> tuple[Row, ...]:
+        """Solutions as rows, each once, in one order."""
+        if self.columns and self.columns[0][0] == FLAG:
+            return ((bool(solutions),),)
+        found = {tuple(self._cell(column, names, solution) for column in self.columns) for solution in solutions}
+        return tuple(sorted(found, key=_order))
+
+    def _cell(self, column: str, names: Sequence[str], solution: Solution) -> Value:
+        term = solution[names.index(column[1:])]
+        return value_of(term) if column[0] == VALUE else None if term is None else str(term)
+
+
+def _order(row: Row) -> list[tuple[str, str]]:
+    return [("" if value is None else type(value).__name__, str(value)) for value in row]
+
+
+def lookup_of(
+    part: Part, stream: str, columns: Sequence[str], annotations: Annotations, prefixes: Mapping[str, str], owner: str
+) -> PartLookup:
+    """The lookup of a part for a variable's events of a stream."""
+    own = annotations.properties(stream)
+    reached = _reached(part, prefixes)
+    key = tuple(a for a, annotation in own.items() if reached is None or annotation.property in reached)
+    if part.variable is None:
+        key = ()
+    return PartLookup(owner, stream, key, tuple(columns), Table(), part, own, prefixes)
+
+
+def _reached(part: Part, prefixes: Mapping[str, str]) -> frozenset[str] | None:
+    """The properties that a part can reach from its event; None if any."""
+    event = part.variable
+    for element in part.elements:
+        if event not in element.variables:
+            continue
+        if element.ends is None:
+            path: Iterable[Token] = element.tokens
+            if any(t.kind == "variable" and t.text[1:] != event for t in path):
+                # A clause: predicates inside it may be variables, and are not told from subjects here.
+                if _has_variable_predicate(element) or any(t.text == "!" for t in path):
+                    return None
+                continue
+        else:
+            path = element.ends[1]
+            if any(t.kind == "variable" or t.text == "!" for t in path):
+                return None
+    return frozenset(iri for element in part.elements for _, iri in element.names(prefixes) if iri is not None) | {
+        "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+    }
+
+
+def _has_variable_predicate(element: Element) -> bool:
+    """Whether a variable stands where a predicate may: between two terms. Rather too often than not often enough."""
+    terms = ("variable", "iri", "name", "blanknode")
+    tokens = element.tokens
+    return any(
+        tokens[i].kind == "variable"
+        and tokens[i - 1].kind in terms
+        and tokens[i + 1].kind in (*terms, "string", "number")
+        for i in range(1, len(tokens) - 1)
+    )
+
+
+# the index
+
+
+def fill(lookup: PartLookup, knowledge: Knowledge) -> bool:
+    """Fills a lookup's table with all that can be known, if that is so much and no more; says whether."""
+    table = lookup.table
+    domain = _domain(lookup, knowledge)
+    if domain is None:
+        return False
+    with knowledge.reading() as version:
+        keys, otherwise = domain()
+        asked: list[Key] = [*keys, *([otherwise] if otherwise is not None else [])]
+        rows = lookup.rows_of(asked, knowledge)
+    if otherwise is not None:
+        table.otherwise = rows.pop()
+    else:
+        table.otherwise = ((False,),) if lookup.columns[:1] == (f"{FLAG}{lookup.part.flag}",) else ()
+    table.rows = dict(zip(keys, rows, strict=True))
+    table.complete, table.version = True, version
+    return True
+
+
+_Domain: TypeAlias = "Callable[[], tuple[list[Key], Key | None]]"
+
+
+def _domain(lookup: PartLookup, knowledge: Knowledge) -> _Domain | None:
+    """All keys that are different from others, and one that stands for all others; None if they can't be told.
+
+    An attribute that is null has no triple, and neither has a value with no entity: the key (None,) stands for both. An
+    entity by template that the knowledge base does not know has one triple; a part that asks anything of it fails.
+    """
+    if not lookup.key:
+        return lambda: ([()], None)
+    if len(lookup.key) > 1:
+        return None
+    annotation = lookup.annotations[lookup.key[0]]
+    if annotation.kind == "literal" or annotation.type not in (Type.STRING, Type.INT):
+        return None
+
+    if annotation.kind == "template" and not _asks_of_entity(lookup, annotation):
+        return None
+
+    def domain() -> tuple[list[Key], Key | None]:
+        keys: list[Key] = [(value,) for value in keys_in(annotation, knowledge)]
+        # By template an entity that is not known fails; so does null, whose key is there to be found.
+        return ([(None,), *keys], None) if annotation.kind == "template" else (keys, (None,))
+
+    return domain
+
+
+def keys_in(annotation: Annotation, knowledge: Knowledge) -> list[Value]:
+    """The values of an attribute whose entities the knowledge speaks of; none for readings."""
+    match annotation.kind:
+        case "lookup":
+            texts: Iterable[str] = knowledge.having(annotation.lookup)
+        case "table":
+            texts = annotation.table
+        case "template":
+            texts = _values_of(annotation, knowledge)
+        case _:
+            texts = ()
+    found = (_as_key(text, annotation.type) for text in texts)
+    return [value for value in dict.fromkeys(found) if value is not None]
+
+
+def _as_key(text: str, kind: Type) -> Value:
+    if kind is Type.STRING:
+        return text
+    return int(text) if text.lstrip("-").isdigit() and str(int(text)) == text and len(text) < 19 else None
+
+
+def _values_of(annotation: Annotation, knowledge: Knowledge) -> Iterator[str]:
+    """The values whose entity the knowledge base speaks of."""
+    before, _, after = annotation.template.partition("{value}")
+    seen: set[str] = set()
+    for quad in knowledge.store.quads_for_pattern(None, None, None, None):
+        for term in (quad.subject, quad.object):
+            if not isinstance(term, NamedNode) or term.value in seen or not term.value.startswith(before):
+                continue
+            seen.add(term.value)
+            if term.value.endswith(after) and len(term.value) > len(before) + len(after):
+                inside = term.value[len(before) : len(term.value) - len(after)]
+                for text in {inside, unquote(inside)}:
+                    if term in annotation.entities(text, knowledge):
+                        yield text
+
+
+def _asks_of_entity(lookup: PartLookup, annotation: Annotation) -> bool:
+    """Whether the part demands a triple of the entity itself, by a path that can't be empty."""
+    event = lookup.part.variable
+    entities: set[str] = set()
+    for element in lookup.part.elements:
+        if element.ends is not None and [t.text[1:] for t in element.ends[0] if t.kind == "variable"] == [event]:
+            _, path, target = element.ends
+            names = [iri for t in path for _, iri in Element("triple", (t,)).names(lookup.prefixes)]
+            if (
+                len(path) > 1
+                and names[:1] == [annotation.property]
+                and path[1].text == "/"
+                and not _can_be_empty(path[2:])
+            ):
+                return True  # ?e p/q ...
+            if len(path) == 1 and names == [annotation.property]:
+                entities |= {t.text for t in target if t.kind == "variable"}
+    return any(
+        element.ends is not None
+        and not _can_be_empty(element.ends[1])
+        and any(t.text in entities for end in (element.ends[0], element.ends[2]) for t in end)
+        and event not in element.variables
+        for element in lookup.part.elements
+    )
+
+
+def _can_be_empty(path: Sequence[Token]) -> bool:
+    """Whether a path may lead from a node to itself without a triple; said of any with brackets or alternatives."""
+    if any(t.text in ("(", "|") for t in path):
+        return True
+    text = " ".join(t.text for t in path)
+    return all(step.rstrip().endswith(("*", "?")) for step in text.split("/"))

@@ -1,0 +1,22 @@
+"""What a rule for PATHs makes of a part: what is left of it, what became of the rest, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cepheid.language.parts import Part
+from cepheid.language.syntax import Attribute, Expression
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """`part` is None where it is never true, and has no groups where nothing is left of it.
+
+    `filters` are what the rest became; `columns` what became of variables that are used outside.
+    """
+
+    part: Part | None
+    filters: tuple[Expression, ...] = ()
+    reasons: tuple[str, ...] = ()
+    columns: Mapping[str, Attribute] = field(default_factory=dict)

@@ -1,0 +1,398 @@
+"""From a checked query with PATHs to one without: conditions on what is known of an event, which the core looks up.
+
+The rules go over each part: pruning, then transformation; what is left becomes a lookup for each stream of its
+variable. A PATH variable that is used outside becomes an attribute of its event that no record has, and that the lookup
+fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
+
+from cepheid.knowledge.annotation import Annotations
+from cepheid.knowledge.asking import ask_all
+from cepheid.knowledge.index import PartLookup, fill, lookup_of
+from cepheid.knowledge.store import Knowledge
+from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
+from cepheid.language import syntax
+from cepheid.language.checker import Checked, Output
+from cepheid.language.errors import Diagnostic, Span
+from cepheid.language.functions import ValueType
+from cepheid.language.partition import partition
+from cepheid.language.parts import Condition, Either, Flag, Part
+from cepheid.language.path import expand, groups, span_at, tokens
+from cepheid.language.scope import Resolved
+from cepheid.language.syntax import Attribute, Constant, Expression, Kind, step_variables
+from cepheid.model.types import Value
+from cepheid.plan.path_pruning import prune
+from cepheid.plan.path_transformation import transform
+
+Mode: TypeAlias = Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a rule did with a PATH, for `explain`."""
+
+    rule: Literal["prune", "transform", "index", "evaluate", "share", "constant"]
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """A query as it runs, what became of its PATHs, and what there is to say about them."""
+
+    checked: Checked
+    steps: tuple[Step, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+
+    @property
+    def lookups(self) -> tuple[PartLookup, ...]:
+        return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
+
+
+class NotIndexed(ValueError):
+    """A part whose keys can't be known beforehand, where the index was asked for by hand."""
+
+
+def lower(
+    checked: Checked,
+    knowledge: Knowledge,
+    annotations: Annotations,
+    mode: Mode = "auto",
+    tables: dict[str, Table] | None = None,
+) -> Semantic:
+    """The query with its PATHs judged by what is known. Raises TooMuch, NotIndexed.
+
+    `tables` has those of other queries, by the meaning of their lookups: equal ones are filled once, and shared.
+    """
+    lowering = _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables)
+    return lowering.run()
+
+
+@dataclass
+class _Lowering:
+    checked: Checked
+    knowledge: Knowledge
+    annotations: Annotations
+    mode: Mode
+    tables: dict[str, Table]
+    steps: list[Step] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+    filters: list[Expression] = field(default_factory=list)
+    joins: list[Expression] = field(default_factory=list)
+    lookups: list[PartLookup] = field(default_factory=list)
+    attributes: dict[tuple[str, str], Resolved] = field(default_factory=dict)
+    #: What stands for a PATH variable as a value: for each event variable that has it.
+    values: dict[str, dict[str, Attribute]] = field(default_factory=dict)
+    flags: dict[str, Expression] = field(default_factory=dict)
+
+    def run(self) -> Semantic:
+        paths = self.checked.paths
+        self.warnings += self._unknown_terms()
+        for part in paths.parts:
+            self._part(part)
+        for name, owners in paths.shared.items():
+            own = [self._term(owner, name) for owner in owners]
+            self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
+        self.joins += [self._rewritten(compared) for compared in paths.compared]
+        self.joins += [self._condition(condition) for condition in paths.conditions]
+        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings))
+
+    # parts
+
+    def _part(self, part: Part) -> None:
+        if part.variable is None:
+            self._constant_part(part)
+            return
+        rewritten = prune(part, self.knowledge, self.checked.prefixes)
+        self._note("prune", part, rewritten.reasons)
+        if rewritten.part is None:
+            if part.flag is not None:
+                self.flags[part.flag] = Constant(Kind.BOOL, False)
+            else:
+                self._never(part, rewritten.reasons[-1])
+            return
+        part = rewritten.part
+        streams = self._streams(part.variable)
+        rewritten = transform(part, streams, self.annotations, self.checked.prefixes, self._property(part.variable))
+        self._note("transform", part, rewritten.reasons)
+        self.filters += rewritten.filters
+        for name, attribute in rewritten.columns.items():
+            self.values.setdefault(name, {})[str(part.variable)] = attribute
+        if rewritten.part is not None and rewritten.part.groups:
+            self._look_up(rewritten.part, str(part.variable))
+
+    def _constant_part(self, part: Part) -> None:
+        """A part with no event in it: known now."""
+        found = ask_all(self.knowledge, part, self.checked.prefixes, [()], list(part.columns))[0]
+        text = f"PATH {{{part.text}}}"
+        if part.flag is not None:
+            self.flags[part.flag] = Constant(Kind.BOOL, bool(found))
+        elif not found:
+            self._never(part, "nothing in the knowledge fits it")
+        elif part.columns:
+            self._look_up(part, self._sure[0] if self._sure else self.checked.event_variables[0])
+        else:
+            message = "this PATH names no event and is true: it says nothing"
+            hint = "leave it out, or connect it with an event"
+            self.warnings.append(Diagnostic("warning", "always-true", message, part.elements[0].place, hint))
+        self.steps.append(Step("constant", text, f"names no event; {'true' if found else 'never true'}"))
+
+    def _never(self, part: Part, reason: str) -> None:
+        """A part that no event fits, or nothing at all if it is nobody's."""
+        variable = part.variable
+        if variable is None:
+            self.joins.append(Constant(Kind.BOOL, False))
+        else:
+            self.attributes[variable, "id"] = Resolved(
+                dict.fromkeys(self._streams(variable), "id"), self._id_type(variable)
+            )
+            self.filters.append(syntax.IsNull(Attribute(variable, "id")))
+        whole = variable is None or variable in self._sure
+        what = "so nothing matches" if whole else f"so no event is ?{variable}"
+        place = part.elements[0].place if part.elements else None
+        self.warnings.append(Diagnostic("warning", "never-true", f"this PATH is never true, {what}: {reason}", place))
+
+    def _id_type(self, variable: str) -> ValueType:
+        kinds = {self.checked.id_kinds[stream] for stream in self._streams(variable)}
+        return ValueType.INT if kinds == {"int"} else ValueType.STRING
+
+    def _note(self, rule: Literal["prune", "transform"], part: Part, reasons: Sequence[str]) -> None:
+        self.steps += [Step(rule, f"PATH {{{part.text}}}", reason) for reason in reasons]
+
+    def _look_up(self, part: Part, owner: str) -> None:
+        columns = self._columns(part)
+        lookups = [
+            lookup_of(part, stream, columns, self.annotations, self.checked.prefixes, owner)
+            for stream in self._streams(owner)
+        ]
+        for place, lookup in enumerate(lookups):
+            shared = self.tables.get(lookup.meaning)
+            if shared is None:
+                self.tables[lookup.meaning] = lookup.table
+                self._fill(lookup)
+            else:
+                lookups[place] = replace(lookup, table=shared)
+                self.steps.append(
+                    Step("share", f"PATH {{{part.text}}}", f"{lookup.stream}: an equal one is there already")
+                )
+        if part.variable is not None and all(look.table.complete and not _can_hold(look) for look in lookups):
+            self._never_of(part, lookups)
+        for column in columns:
+            names = dict.fromkeys(self._streams(owner), f"?{owner}{column}")
+            self.attributes[owner, column] = Resolved(names, _type_of(column, lookups))
+            if column[0] == VALUE:
+                self.values.setdefault(column[1:], {})[owner] = Attribute(owner, column)
+            elif column[0] == FLAG:
+                self.flags[column[1:]] = syntax.Compare("=", Attribute(owner, column), Constant(Kind.BOOL, True))
+        self.lookups += lookups
+
+    def _fill(self, lookup: PartLookup) -> None:
+        text = f"PATH {{{lookup.part.text}}}"
+        keys = ", ".join(lookup.key) or "no attribute"
+        if self.mode in ("index", "auto") and fill(lookup, self.knowledge):
+            count = sum(1 for rows in lookup.table.rows.values() if rows)
+            reason = f"{lookup.stream}: by {keys}, {count:,} of {len(lookup.table.rows):,} keys have an answer"
+            self.steps.append(Step("index", text, reason))
+        elif self.mode == "index":
+            raise NotIndexed(
+                f"{text} can't be indexed: {keys} of '{lookup.stream}' does not range over entities of the knowledge"
+            )
+        else:
+            mode = "buffer+cache" if self.mode == "auto" else self.mode
+            self.steps.append(Step("evaluate", text, f"{lookup.stream}: {mode}, keyed on {keys}"))
+
+    def _never_of(self, part: Part, lookups: Sequence[PartLookup]) -> None:
+        if part.flag is None:
+            streams = ", ".join(look.stream for look in lookups)
+            self._never(part, f"no entity that an event of {streams} can have fits it")
+
+    def _columns(self, part: Part) -> list[str]:
+        if part.flag is not None:
+            return [FLAG + part.flag]
+        shared = self.checked.paths.shared
+        used = self._used | {name for c in self.checked.paths.compared for name in syntax.variables(c)}
+        found = [VALUE + name for name in part.columns if name in used]
+        return found + [TERM + name for name in part.columns if name in shared]
+
+    # names
+
+    @property
+    def _used(self) -> set[str]:
+        query = self.checked.query
+        expressions = [*(s.expression for s in query.select), *query.filters, *query.joins]
+        expressions += [query.having] if query.having is not None else []
+        found = {
+            e.name for expression in expressions for e in syntax.walk(expression) if isinstance(e, syntax.Variable)
+        }
+        return found - set(self.checked.event_variables)
+
+    @property
+    def _sure(self) -> list[str]:
+        """The event variables that are bound to one event in every match."""
+        loose: set[str] = set()
+        for step in self.checked.query.seq:
+            if not isinstance(step, syntax.One | syntax.AllOf):
+                loose |= set(step_variables(step))
+        return [v for v in self.checked.event_variables if v not in loose]
+
+    def _streams(self, variable: str | None) -> tuple[str, ...]:
+        return next(r.streams for r in self.checked.query.ranges if r.variable == variable)
+
+    def _property(self, variable: str | None):  # type: ignore[no-untyped-def]
+        """Names the attribute of a property, and sees to it that the query knows it."""
+        streams = self._streams(variable)
+
+        def name(iri: str) -> str:
+            names = {
+                stream: attribute
+                for stream in streams
+                for attribute, annotation in self.annotations.properties(stream).items()
+                if annotation.property == iri
+            }
+            kinds = {self.annotations.properties(s)[a].type.value for s, a in names.items()}
+            kind = ValueType.FLOAT if kinds == {"int", "float"} else ValueType(min(kinds))
+            own = next(iter(set(names.values()))) if len(set(names.values())) == 1 else f"<{iri}>"
+            self.attributes.setdefault((str(variable), own), Resolved(names, kind))
+            return own
+
+        return name
+
+    def _term(self, owner: str, name: str) -> Attribute:
+        """What a variable that events share is joined on."""
+        return Attribute(owner, TERM + name) if (owner, TERM + name) in self.attributes else self.values[name][owner]
+
+    def _value(self, name: str, span: Span | None) -> Expression:
+        """What stands for a PATH variable: its value at the event that has it."""
+        owners = self.values.get(name, {})
+        if not owners:  # in a PATH that is never true
+            return Constant(Kind.NULL, None, span)
+        sure = [v for v in self._sure if v in owners]
+        if sure:
+            return owners[sure[0]]
+        absent = {s.variable for s in self.checked.query.seq if isinstance(s, syntax.Absent)}
+        present = [owners[v] for v in self.checked.event_variables if v in owners and v not in absent]
+        if not present:
+            return next(iter(owners.values()))
+        return present[0] if len(present) == 1 else syntax.Call("COALESCE", tuple(present), span)
+
+    def _rewritten(self, expression: Expression) -> Expression:
+        """An expression with attributes in place of PATH variables, and IRIs in place of names."""
+
+        def put(e: Expression) -> Expression:
+            if isinstance(e, syntax.Variable) and e.name not in self.checked.event_variables:
+                return self._value(e.name, e.span)
+            if isinstance(e, Constant) and e.kind is Kind.NAME:
+                text = str(e.value)
+                iri = text[1:-1] if text.startswith("<") else expand(text, self.checked.prefixes)
+                return Constant(Kind.STRING, iri if iri is not None else text, e.span)
+            return e
+
+        return syntax.replaced(expression, put)
+
+    def _condition(self, condition: Condition) -> Expression:
+        match condition:
+            case Flag(_, name):
+                return self.flags[name]
+            case Either(word, operands):
+                return syntax.Logical(word, tuple(map(self._condition, operands)))
+            case _:
+                return Constant(Kind.BOOL, condition)
+
+    # the result
+
+    def _lowered(self) -> Checked:
+        checked, query = self.checked, self.checked.query
+        outputs = tuple(self._output(output) for output in checked.outputs)
+        lowered = replace(
+            query,
+            path=None,
+            select=tuple(replace(s, expression=self._rewritten(s.expression)) for s in query.select),
+            filters=(*map(self._rewritten, query.filters), *self.filters),
+            joins=(*map(self._rewritten, query.joins), *self.joins),
+            having=None if query.having is None else self._rewritten(query.having),
+        )
+        attributes = {**checked.attributes, **self.attributes}
+        # A PATH variable divides events only where that changes no match: S7's partition is of attributes.
+        divides = query.match != "STRICT" and query.after == "KEEP"
+        return replace(
+            checked,
+            query=lowered,
+            outputs=outputs,
+            attributes=attributes,
+            partition=partition(lowered, attributes) if divides else checked.partition,
+            origin=query,
+            lookups=tuple(self.lookups),
+            used={name: self._value(name, None) for name in sorted(self._used)},
+        )
+
+    def _output(self, output: Output) -> Output:
+        expression = self._rewritten(output.expression)
+        kind = output.type
+        if kind is ValueType.NODE and isinstance(expression, Attribute):
+            kind = self.attributes[expression.variable, expression.name].type
+        elif kind is ValueType.NODE and isinstance(expression, Constant):
+            kind = ValueType.STRING
+        condition = None if output.condition is None else self._rewritten(output.condition)
+        return replace(output, expression=expression, condition=condition, type=kind)
+
+    # what is unknown
+
+    def _unknown_terms(self) -> Iterator[Diagnostic]:
+        """Names that neither the knowledge nor an annotation speaks of: most likely mistyped."""
+        own = {a.property for s in self.checked.streams for a in self.annotations.properties(s).values()}
+        for group in groups(self.checked.query.path):
+            for token in tokens(group):
+                if token.kind not in ("name", "iri"):
+                    continue
+                iri = token.text[1:-1] if token.kind == "iri" else expand(token.text, self.checked.prefixes)
+                if iri is None or iri in own or iri.startswith(_WELL_KNOWN) or self.knowledge.knows(iri):
+                    continue
+                nearest = self.knowledge.nearest(iri, self.checked.prefixes)
+                yield Diagnostic(
+                    "warning",
+                    "unknown-term",
+                    f"the knowledge says nothing of {token.text}",
+                    span_at(group, token.start, token.end),
+                    f"did you mean {nearest}?" if nearest else None,
+                )
+
+
+_WELL_KNOWN: Final = (
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "http://www.w3.org/2000/01/rdf-schema#",
+    "http://www.w3.org/2002/07/owl#",
+    "http://www.w3.org/2001/XMLSchema#",
+    "http://www.w3.org/2005/xpath-functions#",
+)
+
+
+def _can_hold(lookup: PartLookup) -> bool:
+    return bool(lookup.table.otherwise) or any(lookup.table.rows.values())
+
+
+_KINDS: Final[Mapping[type, ValueType]] = {
+    bool: ValueType.BOOL,
+    int: ValueType.INT,
+    float: ValueType.FLOAT,
+    str: ValueType.STRING,
+}
+
+
+def _type_of(column: str, lookups: Sequence[PartLookup]) -> ValueType:
+    """The type of a column, if all that it can hold is known and of one type."""
+    if column[0] != VALUE:
+        return ValueType.BOOL if column[0] == FLAG else ValueType.STRING
+    kinds: set[type] = set()
+    for lookup in lookups:
+        if not lookup.table.complete:
+            return ValueType.NODE
+        place = lookup.columns.index(column)
+        values: Iterator[Value] = (row[place] for rows in lookup.table.rows.values() for row in rows)
+        kinds |= {type(value) for value in values if value is not None}
+        kinds |= {type(row[place]) for row in lookup.table.otherwise if row[place] is not None}
+    return _KINDS[kinds.pop()] if len(kinds) == 1 else ValueType.NODE

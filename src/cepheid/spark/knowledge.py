@@ -1,0 +1,210 @@
+"""Knowledge for DataFrames: `readings.transform(where("PATH {...}", kb))`, and `enrich(kb, "sensorID", room="bd:in")`.
+
+What is known is a small table by key, filled once on the driver; a DataFrame, batch or streaming, is joined with it by
+broadcast, which Catalyst plans like any other join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from cepheid.knowledge.tables import FLAG, VALUE, Lookup, Table
+from cepheid.language import syntax
+from cepheid.language.checker import Checked, check
+from cepheid.language.errors import Rejected, Source
+from cepheid.language.parser import examine
+from cepheid.language.parts import Divided
+from cepheid.language.scope import Catalogue
+from cepheid.model.names import suggestion
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type, Value
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
+    from cepheid.spark.validate import Transform
+
+#: Keys that are not known beforehand are taken from a batch DataFrame, up to so many.
+_MOST_KEYS: Final = 1_000_000
+
+
+class NotKnown(ValueError):
+    """Something that can't be known of a DataFrame: no annotation, or a stream whose keys are not known beforehand."""
+
+
+def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transform:
+    """The rows of which a PATH about `?e` is true, as a function for `df.transform`.
+
+    `stream` says whose annotations hold; it can be left out where the knowledge annotates one.
+    """
+    from cepheid.spark.filters import condition_of
+
+    name = stream or _only_stream(knowledge)
+    text = path if path.lstrip().upper().startswith(("PATH", "(")) else f"PATH {{{path}}}"
+    query = f"SELECT ?e.time FROM (?e, {name})\n{text}"  # noqa: S608 - our own language, and checked
+    tree, problems = examine(Source("PATH", query))
+    if tree is None:
+        raise Rejected(problems)
+
+    def transform(frame: DataFrame) -> DataFrame:
+        types = {field.name: field.dataType for field in frame.schema.fields}
+        own = knowledge.annotations.properties(name)
+        attributes = {a: annotation.type for a, annotation in own.items() if a in types}
+        catalogue = named(Catalogue({name: Stream(name, attributes, id_kind="int")}, name), knowledge)
+        checked, problems = check(tree, catalogue)
+        if checked is None:
+            raise Rejected(problems)
+        checked = lowered(checked, knowledge, frame, None)
+        columns = list(frame.columns)
+        frame, flags = with_known(frame, checked, {a: sf.col(f"`{a}`") for a in attributes})
+        for _, flag in flags.get("e", ()):
+            frame = frame.where(flag)
+        for condition in (*checked.query.filters, *checked.query.joins):
+            found = condition_of(condition, lambda a: sf.col(f"`{a.name}`"))
+            if found is None:
+                raise NotKnown(f"{path}: this condition is not one that Spark can judge by itself; use match")
+            frame = frame.where(found)
+        return frame.select(*(f"`{column}`" for column in columns))
+
+    return transform
+
+
+def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **paths: str) -> Transform:
+    """The DataFrame with more columns: for each name, where its path leads from the entity of a column's value.
+
+    A value without an entity, or from which a path leads nowhere, has nulls; from which it leads to several, a row for
+    each.
+    """
+    from cepheid.knowledge.index import keys_in, lookup_of
+    from cepheid.language.parts import divide
+    from cepheid.language.path import PathFault, syntax_fault
+
+    name = stream or _stream_of(knowledge, column)
+    annotation = knowledge.annotations.properties(name).get(column)
+    if annotation is None:
+        hint = suggestion(column, knowledge.annotations.properties(name))
+        raise NotKnown(f"'{column}' of '{name}' is not annotated" + (f"; {hint}" if hint else ""))
+    optional = "\n".join(f"OPTIONAL {{ ?entity {path} ?{alias} }}" for alias, path in paths.items())
+    group = syntax.PathGroup(f"?e <{annotation.property}> ?entity .\n{optional}")
+    try:
+        fault = syntax_fault(group, knowledge.prefixes)
+        if fault is not None:
+            raise fault
+        (part,) = divide(group, ["e"], set(paths)).parts
+    except PathFault as fault:
+        raise NotKnown(f"{', '.join(paths.values())}: {fault}") from None
+    columns = [VALUE + alias for alias in paths]
+    lookup = lookup_of(part, name, columns, knowledge.annotations, knowledge.prefixes, "e")
+    keys = keys_in(annotation, knowledge.knowledge)
+    rows = lookup.rows_of([(key,) for key in keys], knowledge.knowledge) if keys else []
+    fields = [st.StructField(alias, st.StringType()) for alias in paths]
+    schema = st.StructType([st.StructField(column, _spark_type(annotation.type)), *fields])
+    table = [(key, *map(_text, row)) for key, found in zip(keys, rows, strict=True) for row in found]
+
+    def transform(frame: DataFrame) -> DataFrame:
+        known = frame.sparkSession.createDataFrame(table, schema)
+        return frame.join(sf.broadcast(known), on=column, how="left")
+
+    return transform
+
+
+def _text(value: Value) -> str | None:
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _spark_type(kind: Type) -> st.DataType:
+    return st.LongType() if kind is Type.INT else st.StringType()
+
+
+def _only_stream(knowledge: Known) -> str:
+    found = knowledge.annotations.only_stream
+    if found is None:
+        names = ", ".join(sorted(knowledge.annotations.streams)) or "none"
+        raise NotKnown(f"say whose annotations hold: stream=...; annotated are: {names}")
+    return found
+
+
+def _stream_of(knowledge: Known, column: str) -> str:
+    found = [name for name, own in knowledge.annotations.streams.items() if column in own]
+    return found[0] if len(found) == 1 else _only_stream(knowledge)
+
+
+def named(catalogue: Catalogue, knowledge: Known) -> Catalogue:
+    """A catalogue of DataFrames' columns, which also go by the properties that they are annotated with (rule P5)."""
+    properties = {
+        stream: {annotation.property: a for a, annotation in own.items() if a in catalogue.streams[stream].attributes}
+        for stream, own in knowledge.annotations.streams.items()
+        if stream in catalogue.streams
+    }
+    return knowledge.catalogue(replace(catalogue, prefixes=knowledge.prefixes, properties=properties))
+
+
+def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream: str | None) -> Checked:
+    """The query with its PATHs judged by what is known; keys that are not known beforehand are the DataFrame's."""
+    if knowledge is None:
+        raise NotKnown("PATH needs knowledge: match(query, knowledge=...)")
+    semantic = knowledge.lower(checked)
+    for lookup in semantic.lookups:
+        if lookup.table.complete:
+            continue
+        if frame.isStreaming:
+            raise NotKnown(
+                f"PATH {{{lookup.part.text}}} asks about values that are not known beforehand; "
+                "on a stream only what is indexed can be judged"
+            )
+        rows = frame if stream is None else frame.where(sf.col(f"`{stream}`") == lookup.stream)
+        found = rows.select(*(f"`{name}`" for name in lookup.key)).distinct().limit(_MOST_KEYS + 1).collect()
+        if len(found) > _MOST_KEYS:
+            raise NotKnown(f"PATH {{{lookup.part.text}}}: more than {_MOST_KEYS:,} different {', '.join(lookup.key)}")
+        keys = [tuple(row) for row in found]
+        known = lookup.rows_of(keys, knowledge.knowledge) if keys else []
+        lookup.table.rows = dict(zip(keys, known, strict=True))
+        lookup.table.complete = True
+    return semantic.checked
+
+
+def portable(checked: Checked) -> Checked:
+    """The query as executors take it: the tables, and nothing that knows how they were filled."""
+    lookups = tuple(
+        Lookup(look.variable, look.stream, look.key, look.columns, look.table)
+        for look in checked.lookups
+        if isinstance(look, Lookup)
+    )
+    return replace(checked, lookups=lookups, paths=Divided())
+
+
+def with_known(
+    frame: DataFrame, checked: Checked, columns: Mapping[str, Column]
+) -> tuple[DataFrame, dict[str, list[tuple[str, Column]]]]:
+    """The DataFrame joined with what is known: for each variable whether its lookups find anything, by stream."""
+    flags: dict[str, list[tuple[str, Column]]] = {}
+    for number, lookup in enumerate(checked.lookups):
+        if not isinstance(lookup, Lookup) or (lookup.columns and lookup.columns[0][0] == FLAG):
+            continue
+        flag = sf.col(f"known_{number}")
+        if len(lookup.key) == 1:
+            frame = _joined(frame, lookup.table, columns[lookup.key[0]], f"known_{number}")
+            flags.setdefault(lookup.variable, []).append((lookup.stream, flag))
+        elif not lookup.key:
+            found = bool(lookup.table.rows.get((), lookup.table.otherwise))
+            flags.setdefault(lookup.variable, []).append((lookup.stream, sf.lit(found)))
+    return frame, flags
+
+
+def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame:
+    """The DataFrame with a column that says whether a key has rows."""
+    entries = [(values[0], bool(rows)) for values, rows in table.rows.items() if values[0] is not None]
+    whole = any(isinstance(value, int) for value, _ in entries)
+    kind = st.LongType() if whole else st.StringType()
+    schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
+    known = frame.sparkSession.createDataFrame(entries, schema)
+    of_null = bool(table.rows.get((None,), table.otherwise))
+    joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")
+    otherwise = sf.when(key.isNull(), sf.lit(of_null)).otherwise(sf.lit(bool(table.otherwise)))
+    found = sf.coalesce(sf.col(f"{flag}_found"), otherwise)
+    return joined.withColumn(flag, found).drop(f"{flag}_key", f"{flag}_found")

@@ -1,0 +1,233 @@
+"""Random small ontologies, PATHs, queries around them, and events."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from cepheid.app.known import Known
+from cepheid.knowledge.annotation import Annotation, Annotations
+from cepheid.knowledge.store import Knowledge
+from cepheid.language.checker import Checked, check
+from cepheid.language.errors import Source
+from cepheid.language.parser import examine
+from cepheid.language.scope import Catalogue
+from cepheid.model.events import Event
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
+from cepheid.plan.semantic import Mode
+
+SECOND: Final = 1_000_000
+NS: Final = "http://x#"
+PREFIXES: Final = {
+    "": NS,
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+}
+
+_NODES: Final = ("s0", "s1", "s2", "r0", "r1", "d0")
+_LINKS: Final = ("in", "part", "near")
+_CLASSES: Final = ("Room", "Hall")
+
+
+@st.composite
+def ontologies(draw: st.DrawFn) -> str:
+    """Turtle: links between nodes, types, limits, and serial numbers to look up."""
+    node = st.sampled_from(_NODES)
+
+    def several(least: int, most: int, subject: str, *values: str) -> list[str]:
+        return [
+            f":{draw(node)} {subject} {draw(st.sampled_from(values))} ." for _ in range(draw(st.integers(least, most)))
+        ]
+
+    nodes = [f":{name}" for name in _NODES]
+    links = [line for link in _LINKS for line in several(1, 5, f":{link}", *nodes)]
+    types = several(1, 5, "a", ":Room", ":Hall")
+    limits = several(0, 4, ":limit", "1", "2", "2.5", "3")
+    serials = several(0, 4, ":serial", *(f'"{name}"' for name in _NODES))
+    lines = [f"@prefix : <{NS}> .", *links, *types, *limits, *serials]
+    return "\n".join(lines)
+
+
+_PATHS: Final = (
+    ":in",
+    ":part",
+    ":near",
+    "^:in",
+    ":in/:part",
+    ":in+",
+    ":part*",
+    ":in?",
+    ":in|:near",
+    "(:in|^:part)/:near?",
+    "!:in",
+)
+
+
+@st.composite
+def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, constants: bool = True) -> str:
+    """A group about one event: how it leads to an entity, what is said of that, and of its reading."""
+    src, loc, v, limit = f"?src{tag}", shared or f"?loc{tag}", f"?v{tag}", f"?limit{tag}"
+    parts = [draw(st.sampled_from([f"?{event} :src {src} .", f"?{event} :src {src} .", f"?{event} :src/:in {src} ."]))]
+    path = st.sampled_from(_PATHS)
+    if shared is not None or draw(st.booleans()):
+        parts.append(f"{src} {draw(path)} {loc} .")
+    more = [
+        f"{src} a :Room .",
+        f"{loc} a :Hall .",
+        f"{src} :limit {limit} .",
+        f"?{event} :value {v} . FILTER ({v} > 1)",
+        f"?{event} :value {v} . FILTER ({v} > {limit})",
+        f"?{event} :value {v} .",
+        f"?{event} :value 2.0 .",
+        f"OPTIONAL {{ {src} :near {loc} }}",
+        f"OPTIONAL {{ ?{event} :value {v} }}",
+        f"{{ {src} :in {loc} }} UNION {{ ?{event} :room {loc} }}",
+        f"FILTER NOT EXISTS {{ {src} :part :d0 }}",
+        f"FILTER EXISTS {{ ?{event} :room {loc} }}",
+        f"MINUS {{ {src} :near :r0 }}",
+        f"VALUES {loc} {{ :r0 :r1 }}",
+        f"BIND (:r0 AS ?w{tag}) {src} :in ?w{tag} .",
+        f"?{event} ?p{tag} {loc} .",
+        f"?{event} :room {loc} .",
+        f"FILTER ({src} != :s1)",
+        *([":s0 :in :r0 .", f":s0 :limit {limit} ."] if constants else []),
+        f"[] :in {src} .",
+        f"{src} :in [ a :Room ] .",
+    ]
+    parts += draw(st.lists(st.sampled_from(more), max_size=2))
+    return " ".join(parts)
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> str:
+    kind = draw(
+        st.sampled_from(["one", "one", "pair", "shared", "or", "window", "next", "not", "plus", "maybe", "join"])
+    )
+    one = draw(groups("e", "1"))
+    used = draw(st.sampled_from(["", "", ", ?src1", ", ?loc1", ", ?src1, ?loc1"]))
+    # A part that names no event is the query's, whichever PATH it stands in; the reference does not split PATHs.
+    two = draw(groups("f", "2", constants=kind not in ("not", "plus", "maybe")))
+    around = "FROM (?e, a), (?f, a)"
+    match kind:
+        case "one":
+            more = draw(groups("e", "3"))
+            joint = draw(st.sampled_from(["", f"PATH {{{more}}}", f"OR PATH {{{more}}}", f"AND PATH {{{more}}}"]))
+            return f"SELECT ?e.id{used} FROM (?e, a) PATH {{{one}}} {joint}"
+        case "pair":
+            inside = draw(st.booleans())
+            paths = f"PATH {{{one} . {two}}}" if inside else f"PATH {{{one}}} PATH {{{two}}}"
+            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {paths}"
+        case "shared":
+            one, two = draw(groups("e", "1", "?x")), draw(groups("f", "2", "?x"))
+            used = draw(st.sampled_from(["", ", ?x"]))
+            paths = draw(st.sampled_from([f"PATH {{{one} . {two}}}", f"PATH {{{one}}} PATH {{{two}}}"]))
+            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {paths}"
+        case "or":
+            return f"SELECT ?e.id {around} {draw(_ORDER)} PATH {{{one}}} OR PATH {{{two}}}"
+        case "join":
+            sign = draw(st.sampled_from(["=", "!=", "<"]))
+            join = draw(
+                st.sampled_from([f"JOIN (?src1 {sign} ?src2)", "JOIN (?e.value > ?limit1)", "FILTER (?src1 = :s1)"])
+            )
+            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {join} PATH {{{one}}} PATH {{{two}}}"
+        case "window":
+            window = draw(st.sampled_from(["sliding, 2s", "length, 2", "batch, 2s", "session, 2s"]))
+            used = "" if window.startswith(("batch", "session")) else used
+            return f"SELECT COUNT(?e) AS n{used} FROM (?e, a) WINDOW (?e, {window}) PATH {{{one}}}"
+        case "next":
+            policy = draw(st.sampled_from(["NEXT", "STRICT"]))
+            seq = f"SEQ (?e, ?f) WINDOW (?e, ?f, 3s) MATCH {policy}"
+            return f"SELECT ?e.id{used} {around} {seq} PATH {{{one}}} PATH {{{two}}}"
+        case "not":
+            seq = "SEQ (?e, NOT ?f, ?g) WINDOW (?e, ?g, 4s)"
+            return f"SELECT ?e.id{used} {around}, (?g, a) {seq} PATH {{{one}}} PATH {{{two}}}"
+        case "plus":
+            return (
+                f"SELECT COUNT(?f) AS n{used} {around} SEQ (?e, ?f+) WINDOW (?e, ?f, 3s) PATH {{{one}}} PATH {{{two}}}"
+            )
+        case _:
+            return f"SELECT ?e.id{used} {around} SEQ (?e, ?f?) WINDOW (?e, ?f, 3s) PATH {{{one}}} PATH {{{two}}}"
+
+
+_ORDER: Final = st.sampled_from(["", "SEQ (?e, ?f) WINDOW (?e, ?f, 3s)", "SEQ (ANY(?e, ?f))", "SEQ (ALL(?e, ?f))"])
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[Event]:
+    values = st.sampled_from([None, 0.5, 1.5, 2.0, 3.0])
+    sensors = st.sampled_from(["s0", "s1", "s2", "s0", "s1", "r0", "unknown", None])
+    rooms = st.sampled_from([None, "r0", "r1"])
+    return [
+        Event(
+            "a",
+            n,
+            draw(st.integers(0, 6)) * SECOND,
+            {"sensor": draw(sensors), "room": draw(rooms), "value": draw(values)},
+        )
+        for n in range(1, draw(st.integers(1, 7)) + 1)
+    ]
+
+
+@st.composite
+def meanings(draw: st.DrawFn) -> Annotations:
+    template = Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}")
+    lookup = Annotation(f"{NS}src", "lookup", Type.STRING, lookup=f"{NS}serial")
+    return Annotations(
+        {
+            "a": {
+                "sensor": draw(st.sampled_from([template, lookup])),
+                "room": Annotation(f"{NS}room", "template", Type.STRING, template=NS + "{value}"),
+                "value": Annotation(f"{NS}value", "literal", Type.FLOAT),
+            }
+        }
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class PathCase:
+    """A query, what is known, and events."""
+
+    text: str
+    turtle: str
+    checked: Checked
+    knowledge: Knowledge
+    annotations: Annotations
+    events: Sequence[Event]
+
+    def __repr__(self) -> str:
+        kinds = [a.kind for a in self.annotations.properties("a").values()]
+        rows = [(e.id, e.time // SECOND, *e.attributes.values()) for e in self.events]
+        return f"{self.text}\n{self.turtle}\n{kinds}\n{rows}"
+
+    def known(self, mode: Mode) -> Known:
+        return Known(self.knowledge, self.annotations, mode)
+
+
+_STREAM: Final = Stream("a", {"sensor": Type.STRING, "room": Type.STRING, "value": Type.FLOAT}, id_kind="int")
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> PathCase:
+    text, turtle = draw(queries()), draw(ontologies())
+    tree, problems = examine(Source("query", text))
+    assert tree is not None, problems
+    checked, _ = check(tree, Catalogue({"a": _STREAM}, "a", PREFIXES))
+    # What a random query asks may be refused, such as an OPTIONAL that reads two events' variables.
+    assume(checked is not None)
+    assert checked is not None
+    return PathCase(text, turtle, checked, knowledge(turtle), draw(meanings()), draw(events()))
+
+
+def knowledge(turtle: str) -> Knowledge:
+    """What a text in Turtle says, and nothing that follows from it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kb.ttl"
+        file.write_text(turtle, encoding="utf-8")
+        return Knowledge.load([str(file)], folder=Path(folder), reasoning="none")

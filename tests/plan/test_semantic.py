@@ -1,0 +1,47 @@
+"""All ways of judging PATHs find what plain SPARQL finds (rules P1 to P5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import HealthCheck, given, settings
+
+from cepheid.cli.engines import find_matches
+from cepheid.cli.question import ask
+from cepheid.knowledge.modes import SemanticFilter
+from cepheid.model.matches import Match
+from cepheid.plan.matcher import Matcher
+from cepheid.plan.semantic import Mode
+from tests.plan.path_strategies import PathCase, cases
+from tests.plan.running import EXAMPLES
+from tests.reference.events import Refused
+
+MODES: Final[tuple[Mode, ...]] = ("auto", "naive", "buffer", "cache", "buffer+cache")
+
+
+def expected(case: PathCase) -> list[Match] | None:
+    """What the reference finds; None if it does not judge such a query."""
+    question = ask(case.checked, case.known("auto"))
+    try:
+        return list(find_matches("reference", question, case.events, 0))
+    except Refused:
+        return None
+
+
+def shown(matches: list[Match]) -> list[str]:
+    return [f"{m.id} {m.time} {dict(m.events)} {dict(m.select)} {m.window}" for m in matches]
+
+
+@given(case=cases())
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
+def test_every_mode_finds_what_sparql_finds(case: PathCase) -> None:
+    wanted = expected(case)
+    if wanted is None:
+        return
+    for mode in MODES:
+        question = ask(case.checked, case.known(mode))
+        semantic = question.filter()
+        if semantic is not None:
+            semantic = SemanticFilter(semantic.lookups, case.knowledge, semantic.mode, entries=2)
+        found = Matcher(question.checked, 0, semantic=semantic).matches(case.events)
+        assert shown(found) == shown(wanted), (mode, case.text, case.turtle)
