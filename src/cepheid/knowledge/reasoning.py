@@ -15,7 +15,7 @@ from cepheid.knowledge.rules import Rules, conclusions
 
 Reasoning: TypeAlias = Literal["owl-rl", "none"]
 #: More facts than these are a mistake: a transitive property over everything, a rule without end.
-FACTS: Final = 50_000_000
+FACTS: Final = 10_000_000
 #: Rules in SPARQL that conclude anew after so many rounds have no end.
 ROUNDS: Final = 100
 
