@@ -377,6 +377,12 @@ impl Plan {
         if variables.len() > MAX_VARIABLES {
             return fault(format!("a query has at most {MAX_VARIABLES} variables"));
         }
+        // What makes an event qualify may follow from what is known, and change with it.
+        let filters = json.member("filters")?.list()?;
+        for (variable, own) in variables.iter_mut().zip(filters) {
+            variable.filters = own.at(0)?.each(|item| Expr::read(item, count))?;
+            variable.late_filters = own.at(1)?.each(|item| Expr::read(item, count))?;
+        }
         for (number, item) in json.member("variables")?.list()?.iter().enumerate() {
             for stream in item.member("streams")?.list()? {
                 match streams.get_mut(stream.index()?) {

@@ -33,7 +33,9 @@ from typing import Final
 import pytest
 
 from cepheid.app import load
+from cepheid.app.known import Known
 from cepheid.cli.engines import find_matches
+from cepheid.cli.question import ask
 from cepheid.language.checker import check
 from cepheid.language.errors import Severity, Source
 from cepheid.language.output import MatchPrinter
@@ -55,7 +57,7 @@ PAGES: Final = ("semantics.md", "coming-from.md", "testing.md", "service.md")
 #: The rules of the contract: the last number of each part.
 RULES: Final = {"E": 6, "G": 7, "Q": 7, "S": 11, "W": 7, "P": 5, "O": 3}
 #: What follows a query and belongs to it.
-PARTS: Final = ("yaml", "events", "jsonl", "dead-letters", "matches", "json", "refused", "warned")
+PARTS: Final = ("yaml", "turtle", "events", "jsonl", "dead-letters", "matches", "json", "refused", "warned")
 OUTCOMES: Final = ("matches", "json", "refused")
 
 
@@ -116,13 +118,19 @@ def examples(page: str) -> list[Example]:
     found: list[Example] = []
     numbers: dict[str, int] = {}
     events: dict[str, dict[str, str]] = {}
+    #: `yaml knowledge` and `turtle knowledge` hold for all examples of their part of the page.
+    world: dict[str, dict[str, str]] = {}
     for block in blocks(page):
         word = block.words[0] if block.words else ""
         if word == "chi":
             number = numbers[block.heading] = numbers.get(block.heading, 0) + 1
             found.append(Example(f"{short(block.heading)}_{number}", block.text, block.words[1:]))
             found[-1].parts.update(events.get(block.heading, {}))
+            found[-1].parts.update(world.get(block.heading.partition(".")[0][:1], {}))
         elif word in PARTS:
+            if word in ("yaml", "turtle") and "knowledge" in block.words:
+                world.setdefault(block.heading[:1], {})[word] = block.text
+                continue
             if word in ("events", "jsonl"):
                 events[block.heading] = {word: block.text}
                 for other in ("events", "jsonl"):
@@ -196,10 +204,16 @@ def test_example(example: Example, engine: str, tmp_path: Path) -> None:
 
     tree, problems = examine(Source("example.chi", example.query))
     assert tree is not None, "\n".join(p.render() for p in problems)
+    known: Known | None = None
     if "yaml" in parts:
         (tmp_path / "app.yaml").write_text(parts["yaml"], encoding="utf-8")
-        graph = load(tmp_path / "app.yaml").graph
+        (tmp_path / "kb.ttl").write_text(parts.get("turtle", ""), encoding="utf-8")
+        application = load(tmp_path / "app.yaml")
+        graph = application.graph
         catalogue = Catalogue(graph.streams, graph.default_stream, graph.prefixes, graph.properties)
+        known = application.known()
+        if known is not None:
+            catalogue = known.catalogue(catalogue)
     else:
         streams = {stream.name: stream for stream in infer([file])}
         absent = {name for r in tree.ranges for name in r.streams} - set(streams)
@@ -227,8 +241,9 @@ def test_example(example: Example, engine: str, tmp_path: Path) -> None:
     assert letters == parts.get("dead-letters", "").splitlines()
     complete: list[Event] = sorted(without_duplicates(events), key=attrgetter("order"))
 
-    printer = MatchPrinter(checked)
-    found = [printer.as_json(match) for match in find_matches(engine, checked, complete, example.now)]
+    question = ask(checked, known)
+    printer = MatchPrinter(question.checked)
+    found = [printer.as_json(match) for match in find_matches(engine, question, complete, example.now)]
     if "matches" in parts:
         lines = parts["matches"].splitlines()
         assert [in_few_words(match) for match in found] == ([] if lines == ["nothing"] else list(map(wanted, lines)))

@@ -82,6 +82,7 @@ def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, con
         f"{src} a :Room .",
         f"{loc} a :Hall .",
         f"{src} :limit {limit} .",
+        f"?{event} :value {v} . ?{event} :weight ?w{tag} . FILTER ({v} > 1 || ?w{tag} > 1)",
         f"?{event} :value {v} . FILTER ({v} > 1)",
         f"?{event} :value {v} . FILTER ({v} > {limit})",
         f"?{event} :value {v} .",
@@ -164,12 +165,13 @@ def events(draw: st.DrawFn) -> list[Event]:
     values = st.sampled_from([None, 0.5, 1.5, 2.0, 3.0])
     sensors = st.sampled_from(["s0", "s1", "s2", "s0", "s1", "r0", "unknown", None])
     rooms = st.sampled_from([None, "r0", "r1"])
+    weights = st.sampled_from([None, 1, 2])
     return [
         Event(
             "a",
             n,
             draw(st.integers(0, 6)) * SECOND,
-            {"sensor": draw(sensors), "room": draw(rooms), "value": draw(values)},
+            {"sensor": draw(sensors), "room": draw(rooms), "value": draw(values), "weight": draw(weights)},
         )
         for n in range(1, draw(st.integers(1, 7)) + 1)
     ]
@@ -185,6 +187,7 @@ def meanings(draw: st.DrawFn) -> Annotations:
                 "sensor": draw(st.sampled_from([template, lookup])),
                 "room": Annotation(f"{NS}room", "template", Type.STRING, template=NS + "{value}"),
                 "value": Annotation(f"{NS}value", "literal", Type.FLOAT),
+                "weight": Annotation(f"{NS}weight", "literal", Type.INT),
             }
         }
     )
@@ -210,7 +213,9 @@ class PathCase:
         return Known(self.knowledge, self.annotations, mode)
 
 
-_STREAM: Final = Stream("a", {"sensor": Type.STRING, "room": Type.STRING, "value": Type.FLOAT}, id_kind="int")
+_STREAM: Final = Stream(
+    "a", {"sensor": Type.STRING, "room": Type.STRING, "value": Type.FLOAT, "weight": Type.INT}, id_kind="int"
+)
 
 
 @st.composite

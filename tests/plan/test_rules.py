@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cepheid.app import examine
 from cepheid.app.application import Application
+from cepheid.app.known import Known
+from cepheid.language.checker import Checked
+from cepheid.language.parts import Part
+from cepheid.language.printer import print_expression
 from cepheid.model.time import format_duration
 from cepheid.plan import placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.graph import Graph
+from cepheid.plan.path_pruning import prune
+from cepheid.plan.path_transformation import transform
 from cepheid.plan.problems import Problem
+from cepheid.plan.rewriting import Rewriting
 from tests.golden_files import GOLDEN, assert_golden
 
 
@@ -83,6 +90,55 @@ def show_placement(graph: Graph) -> str:
     return "\n".join(f"{name}: {p.engine}, {p.reason}" for name, p in placement.place(graph).items())
 
 
+def show_pruned_paths(application: Application) -> str:
+    return "\n".join(
+        _parts_by(application, lambda known, checked, part: prune(part, known.knowledge, checked.prefixes))
+    )
+
+
+def show_transformed_paths(application: Application) -> str:
+    def transformed(known: Known, checked: Checked, part: Part) -> Rewriting:
+        names = {a.property: name for name, a in known.annotations.properties("air").items()}
+        return transform(part, ["air"], known.annotations, checked.prefixes, names.__getitem__)
+
+    return "\n".join(_parts_by(application, transformed))
+
+
+def _parts_by(application: Application, rule: Callable[[Known, Checked, Part], Rewriting]) -> Iterator[str]:
+    known = application.known()
+    assert known is not None
+    known.knowledge.prepare()
+    for name, checked in typing.derive(application.graph).queries.items():
+        for part in checked.paths.parts:
+            found = rule(known, checked, part)
+            left = (
+                "never" if found.part is None else " ".join(found.part.text.split()) if found.part.groups else "nothing"
+            )
+            yield f"{name}: {left}"
+            yield from (f"  FILTER ({print_expression(condition)})" for condition in found.filters)
+            yield from (f"  ?{column} is ?{a.variable}.{a.name}" for column, a in found.columns.items())
+            yield from (f"  because {reason}" for reason in found.reasons)
+
+
+def show_normalised(application: Application) -> str:
+    queries = typing.derive(application.graph).queries
+    lines = [f"{name}: {print_expression(checked.query.filters[0])}" for name, checked in queries.items()]
+    return "\n".join([*lines, show_stages(application.graph)])
+
+
+def show_shared_paths(application: Application) -> str:
+    plan = application.plan()
+    tables = {id(lookup.table): None for semantic in plan.semantic.values() for lookup in semantic.lookups}
+    lines = [f"{name}: {s.rule} {s.reason}" for name, semantic in plan.semantic.items() for s in semantic.steps]
+    return "\n".join([*lines, f"{len(tables)} tables"])
+
+
+OF_APPLICATIONS: dict[str, Callable[[Application], str]] = {
+    "path_pruning": show_pruned_paths,
+    "path_transformation": show_transformed_paths,
+    "path_normalisation": show_normalised,
+    "path_sharing": show_shared_paths,
+}
 RULES: dict[str, Callable[[Graph], str]] = {
     "wellformed": show_wellformed,
     "typing": show_typing,
@@ -96,16 +152,18 @@ RULES: dict[str, Callable[[Graph], str]] = {
 CASES = sorted((GOLDEN / "rules").glob("*/*.yaml"))
 
 
-def graph_of(case: Path) -> Graph:
+def application_of(case: Path) -> Application:
     application, _ = examine(case)
     assert isinstance(application, Application)
-    return application.graph
+    return application
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.stem}")
 def test_rule(case: Path) -> None:
-    assert_golden(case.with_suffix(".txt"), RULES[case.parent.name](graph_of(case)))
+    application, rule = application_of(case), case.parent.name
+    shown = OF_APPLICATIONS[rule](application) if rule in OF_APPLICATIONS else RULES[rule](application.graph)
+    assert_golden(case.with_suffix(".txt"), shown)
 
 
 def test_every_rule_has_cases() -> None:
-    assert {case.parent.name for case in CASES} == set(RULES)
+    assert {case.parent.name for case in CASES} == {*RULES, *OF_APPLICATIONS}

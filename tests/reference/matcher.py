@@ -128,14 +128,14 @@ def with_paths(
         ways = [
             values
             for values in path.bindings(query, knowledge, binding)
-            if all(is_true(_with_values(c, values), binding, {}) for c in of_paths)
+            if all(is_true(_with_values(c, values, knowledge.prefixes), binding, {}) for c in of_paths)
         ]
         # The other ways have the same events, which are taken then (rule S11).
         for values in ways if query.after == "KEEP" else ways[:1]:
             select = {
                 windows.name_of(s): match.select[windows.name_of(s)]
                 if s in selected
-                else evaluate(_with_values(s.expression, values), binding, aggregated(binding))
+                else evaluate(_with_values(s.expression, values, knowledge.prefixes), binding, aggregated(binding))
                 for s in query.select
             }
             found.append(replace(match, select=select, bindings={name: values[name] for name in used}))
@@ -146,10 +146,16 @@ def _takes_several(step: syntax.Step) -> bool:
     return isinstance(step, syntax.Many | syntax.Absent | syntax.Maybe)
 
 
-def _with_values(expression: syntax.Expression, values: Mapping[str, Value]) -> syntax.Expression:
-    """The expression with constants in place of PATH variables."""
+def _with_values(
+    expression: syntax.Expression, values: Mapping[str, Value], prefixes: Mapping[str, str]
+) -> syntax.Expression:
+    """The expression with constants in place of PATH variables, and IRIs in place of names."""
 
     def constant(e: syntax.Expression) -> syntax.Expression:
+        if isinstance(e, syntax.Constant) and e.kind is Kind.NAME:
+            prefix, _, local = str(e.value).partition(":")
+            iri = str(e.value)[1:-1] if str(e.value).startswith("<") else prefixes[prefix] + local
+            return syntax.Constant(Kind.STRING, iri)
         if not isinstance(e, syntax.Variable) or e.name not in values:
             return e
         value = values[e.name]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from cepheid.app.check import check as check_sections
 from cepheid.app.lower import lower
 from cepheid.app.schema import ApplicationSection
-from cepheid.language.errors import Diagnostic, Span
+from cepheid.language import syntax
+from cepheid.language.errors import Diagnostic, Rejected, Span
+from cepheid.language.scope import expand
 from cepheid.plan import planner
 from cepheid.plan.graph import Graph
 from cepheid.plan.planner import Plan
@@ -37,7 +39,7 @@ class Application:
         return self.sections.name
 
     def known(self) -> Known | None:
-        """What the application knows; None if it has no knowledge. Raises KnowledgeError."""
+        """What the application knows; None if it has no knowledge. Raises Rejected."""
         if self.sections.knowledge is None:
             return None
         from cepheid.app.known import known
@@ -61,10 +63,37 @@ def assemble(
     problems = check_sections(sections, broken)
     graph, faults = lower(sections, broken)
     problems += faults
+    graph = _normalised(sections, graph, folder)
     problems += planner.check(graph)
     diagnostics = diagnose(problems, locate)
     warnings = tuple(d for d in diagnostics if d.severity == "warning")
     return Application(sections, graph, folder, warnings), diagnostics
+
+
+def _normalised(sections: ApplicationSection, graph: Graph, folder: Path) -> Graph:
+    """The graph in which attributes go by all properties that are the same, where a query uses another (rule P5)."""
+    if sections.knowledge is None or not _names_other_properties(graph):
+        return graph
+    from cepheid.app.known import known
+    from cepheid.plan.path_normalisation import normalise
+
+    try:
+        found = known(Application(sections, graph, folder))
+    except Rejected:
+        return graph  # said where the knowledge itself is asked for
+    return graph if found is None else replace(graph, properties=normalise(graph.properties, found.knowledge))
+
+
+def _names_other_properties(graph: Graph) -> bool:
+    """Whether a query names an attribute by a property that no stream is annotated with."""
+    annotated = {iri for own in graph.properties.values() for iri in own}
+    for query in graph.queries.values():
+        if query.tree is not None:
+            prefixes = {**graph.prefixes, **dict(query.tree.prefixes)}
+            names = {a.name for a in syntax.attributes(query.tree) if ":" in a.name}
+            if any(expand(name, prefixes) not in (None, *annotated) for name in names):
+                return True
+    return False
 
 
 def diagnose(problems: Iterable[Problem], locate: Locator) -> list[Diagnostic]:

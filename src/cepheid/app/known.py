@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.cache import default_cache
+from cepheid.knowledge.errors import KnowledgeError
 from cepheid.knowledge.modes import SemanticFilter
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import Table
 from cepheid.language.checker import Checked
+from cepheid.language.errors import Diagnostic, Rejected
 from cepheid.language.scope import Catalogue
 from cepheid.plan.path_normalisation import normalise
 from cepheid.plan.semantic import Mode, Semantic, lower
@@ -49,14 +51,14 @@ class Known:
 
 
 def known(application: Application | None, more: Sequence[str] = ()) -> Known | None:
-    """The knowledge of an application and of more files; None if there is none. Raises KnowledgeError."""
+    """The knowledge of an application and of more files; None if there is none. Raises Rejected."""
     section = application.sections.knowledge if application is not None else None
     if section is None and not more:
         return None
     prefixes = application.graph.prefixes if application is not None else WELL_KNOWN_PREFIXES
     folder = application.folder if application is not None else Path.cwd()
     sources = [*(section.sources if section is not None else []), *(_absolute(name) for name in more)]
-    knowledge = Knowledge.load(
+    knowledge = _loaded(
         sources,
         folder=folder,
         rules=[Path(rule) for rule in section.rules] if section is not None else [],
@@ -67,6 +69,13 @@ def known(application: Application | None, more: Sequence[str] = ()) -> Known | 
     streams = application.sections.streams if application is not None else {}
     mode: Mode = section.semantics if section is not None else "auto"
     return Known(knowledge, Annotations.of(streams, prefixes, folder), mode, prefixes)
+
+
+def _loaded(sources: Sequence[str], **options: Any) -> Knowledge:
+    try:
+        return Knowledge.load(sources, **options)
+    except KnowledgeError as fault:
+        raise Rejected([Diagnostic("error", "knowledge", str(fault))]) from None
 
 
 def _absolute(name: str) -> str:

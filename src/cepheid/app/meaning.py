@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cepheid.app.application import Application
-from cepheid.language.errors import Diagnostic
+from cepheid.language.errors import Diagnostic, Rejected
 
 
 def judged(application: Application) -> Iterator[Diagnostic]:
@@ -20,8 +20,8 @@ def judged(application: Application) -> Iterator[Diagnostic]:
     spans = {q.name: q.tree.spans.get("path") for q in asking if q.tree is not None}
     try:
         known = application.known()
-    except KnowledgeError as fault:
-        yield Diagnostic("error", "knowledge", str(fault))
+    except Rejected as fault:
+        yield from fault.diagnostics
         return
     if known is None:
         for query in asking:

@@ -13,6 +13,9 @@ import click
 import cepheid
 from cepheid.model.names import suggestion
 
+#: Experiments that go by another name than their folder, which Python has to import from.
+_NAMES = {"scepter8": "scepter-8"}
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -51,7 +54,7 @@ def _experiments() -> dict[str, Path]:
     for root in (Path(cepheid.__file__).parents[2], Path.cwd()):
         found = sorted((root / "bench").glob("*/run.py"))
         if found:
-            return {script.parent.name: script for script in found}
+            return {_NAMES.get(script.parent.name, script.parent.name): script for script in found}
     raise click.ClickException("the experiments are in the source tree: clone the project and run this in its folder")
 
 

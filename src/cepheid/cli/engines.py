@@ -26,12 +26,25 @@ ENGINES: Final = ("native", "spark", "reference")
 _CHUNK: Final = 16_384
 
 
+class Beyond(click.ClickException):
+    """A query that the reference does not judge."""
+
+
 def find_matches(
     engine: str, query: Question | Checked, events: Sequence[Event], now: int, progress: Progress | None = None
 ) -> Sequence[Match]:
     """The matches of a query among events that are complete, in the order of rule O2."""
     question = query if isinstance(query, Question) else Question(query, query)
     progress = progress or Progress(shown=False)
+    try:
+        return _find(engine, question, events, now, progress)
+    except ValueError as fault:
+        if type(fault).__name__ != "TooMuch":
+            raise
+        raise click.ClickException(str(fault)) from None
+
+
+def _find(engine: str, question: Question, events: Sequence[Event], now: int, progress: Progress) -> Sequence[Match]:
     if engine == "native":
         return _native(question, events, now, progress)
     progress.show(f"matching {len(events):,} events on {engine}", now=True)
@@ -72,7 +85,11 @@ def _reference(question: Question, events: Sequence[Event], now: int) -> list[Ma
     float_outputs = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
     matches = []
     knowledge = None if question.known is None else reference.knowledge_of(question.known, checked.prefixes)
-    for found in reference.find_matches(checked.query, plain, now, floats, knowledge):
+    try:
+        rows = reference.find_matches(checked.query, plain, now, floats, knowledge)
+    except reference.Refused as refused:
+        raise Beyond(str(refused)) from refused
+    for found in rows:
         window = Window(*found.window) if found.window is not None else None
         if window is not None and not found.events:
             match_id = ids.of_window(list((found.group or {}).values()), window.start)

@@ -51,12 +51,7 @@ class Question:
 
 def needs_knowledge(tree: syntax.Query) -> bool:
     """Whether a query can only be understood with knowledge: PATHs, and attributes named by a property."""
-    expressions = [*(s.expression for s in tree.select), *tree.filters, *tree.joins, *tree.group_by]
-    expressions += [tree.having] if tree.having is not None else []
-    named = any(
-        isinstance(e, syntax.Attribute) and ":" in e.name for expression in expressions for e in syntax.walk(expression)
-    )
-    return tree.path is not None or named
+    return tree.path is not None or any(":" in attribute.name for attribute in syntax.attributes(tree))
 
 
 def ask(checked: Checked, known: Known | None) -> Question:

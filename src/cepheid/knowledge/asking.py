@@ -127,8 +127,6 @@ def _solutions(
     knowledge: Knowledge, part: Part, query: str, prefixes: Mapping[str, str], quads: Sequence[Quad]
 ) -> list[list[Term | None]]:
     outcome: list[list[list[Term | None]] | BaseException] = []
-    if quads:
-        knowledge.prepare()  # a store that was opened on disk can only be read
     with knowledge.reading():
         store = knowledge.store
         with _beside(store, quads) as graphs:

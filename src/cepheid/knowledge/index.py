@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from pyoxigraph import NamedNode
+from pyoxigraph import Literal as RdfLiteral
+from pyoxigraph import NamedNode, QuerySolutions
 
 from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.knowledge.asking import Facts, Solution, ask_all, value_of
@@ -200,19 +201,31 @@ def _as_key(text: str, kind: Type) -> Value:
 
 
 def _values_of(annotation: Annotation, knowledge: Knowledge) -> Iterator[str]:
-    """The values whose entity the knowledge base speaks of."""
-    before, _, after = annotation.template.partition("{value}")
-    seen: set[str] = set()
-    for quad in knowledge.store.quads_for_pattern(None, None, None, None):
-        for term in (quad.subject, quad.object):
-            if not isinstance(term, NamedNode) or term.value in seen or not term.value.startswith(before):
-                continue
-            seen.add(term.value)
-            if term.value.endswith(after) and len(term.value) > len(before) + len(after):
-                inside = term.value[len(before) : len(term.value) - len(after)]
-                for text in {inside, unquote(inside)}:
-                    if term in annotation.entities(text, knowledge):
-                        yield text
+    """The values whose entity, by template, the knowledge base speaks of."""
+    before = RdfLiteral(annotation.template.partition("{value}")[0])
+    begins = f"FILTER (isIRI(?t) && STRSTARTS(STR(?t), {before}))"
+    found = knowledge.store.query(f"SELECT DISTINCT ?t {{ {{ ?t ?p ?o }} UNION {{ ?s ?p ?t }} {begins} }}")
+    assert isinstance(found, QuerySolutions)
+    for (term,) in found:
+        assert isinstance(term, NamedNode)
+        yield from (str(value) for value in values_of(annotation, term.value, knowledge))
+
+
+def values_of(annotation: Annotation, entity: str, knowledge: Knowledge) -> list[Value]:
+    """The values of an attribute that lead to an entity."""
+    texts: Iterable[str] = ()
+    if annotation.kind == "template":
+        before, _, after = annotation.template.partition("{value}")
+        if entity.startswith(before) and entity.endswith(after) and len(entity) > len(before) + len(after):
+            inside = entity[len(before) : len(entity) - len(after)]
+            texts = dict.fromkeys((inside, unquote(inside))) if "%" in inside else (inside,)
+    elif annotation.kind == "lookup":
+        found = knowledge.store.quads_for_pattern(NamedNode(entity), NamedNode(annotation.lookup), None, None)
+        texts = [quad.object.value for quad in found if isinstance(quad.object, RdfLiteral)]
+    elif annotation.kind == "table":
+        texts = [text for text, entities in annotation.table.items() if NamedNode(entity) in entities]
+    keys = (_as_key(text, annotation.type) for text in texts)
+    return [k for k in keys if k is not None and NamedNode(entity) in annotation.entities(k, knowledge)]
 
 
 def _asks_of_entity(lookup: PartLookup, annotation: Annotation) -> bool:

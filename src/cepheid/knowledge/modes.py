@@ -77,14 +77,24 @@ class SemanticFilter:
         self._knowledge = knowledge
         self.mode = mode
         self._version = knowledge.version
+        knowledge.prepare()  # a store that was opened on disk can only be read, and events' triples are put beside it
 
     def judge(self, events: Sequence[Event]) -> Iterator[Judged]:
         """The events, in portions that the core can take one after the other."""
+        yield from self.judge_annotated(events, self.annotate(events))
+
+    def annotate(self, events: Sequence[Event]) -> list[list[Key | None]]:
+        """For each lookup the key of each event: its query root properties; None for another stream's."""
+        return [[key_of(look, e) if e.stream == look.stream else None for e in events] for look in self.lookups]
+
+    def judge_annotated(self, events: Sequence[Event], keys: Sequence[Sequence[Key | None]]) -> Iterator[Judged]:
+        """As `judge`, of events whose keys are known."""
         size = 1 if self.mode in ("naive", "cache") else max(1, len(events))
         for start in range(0, len(events), size):
             with self._knowledge.reading() as version:
                 stale = self._renew(version)
-                judged = self._portion(events[start : start + size])
+                portion = [[k for k in own[start : start + size] if k is not None] for own in keys]
+                judged = self._portion(events[start : start + size], portion)
             over = zip(stale, judged.learn, judged.forget, strict=True)
             forget = tuple((*(key for key in old if key not in new), *gone) for old, new, gone in over)
             yield Judged(judged.events, judged.learn, forget)
@@ -99,11 +109,10 @@ class SemanticFilter:
             cache.rows.clear()
         return stale
 
-    def _portion(self, events: Sequence[Event]) -> Judged:
+    def _portion(self, events: Sequence[Event], keys: Sequence[Sequence[Key]]) -> Judged:
         learn, forget = [], []
-        for lookup, cache in zip(self.lookups, self.caches, strict=True):
-            keys = [key_of(lookup, event) for event in events if event.stream == lookup.stream]
-            known = self._cached(lookup, cache, keys) if "cache" in self.mode else self._asked(lookup, keys)
+        for lookup, cache, own in zip(self.lookups, self.caches, keys, strict=True):
+            known = self._cached(lookup, cache, own) if "cache" in self.mode else self._asked(lookup, own)
             learn.append(known)
             forget.append(tuple(cache.shrink()) if "cache" in self.mode else tuple(known))
         return Judged(events, tuple(learn), tuple(forget))

@@ -274,6 +274,8 @@ class Knowledge:
 
     def prepare(self) -> None:
         """Get ready for changes: the first one need not wait then. A store on disk gives way to one in memory."""
+        if self._conclusions is not None:
+            return  # whoever holds off changes while it reads may ask for this too
         with self._changing:
             if self._conclusions is None:
                 assert self._kept is not None

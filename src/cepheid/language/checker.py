@@ -191,7 +191,8 @@ class _Checker:
         for r in query.ranges:
             if ranged.count(r.variable) > 1 and r is not next(x for x in query.ranges if x.variable == r.variable):
                 self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span)
-        mentioned = dict.fromkeys(ranged) | dict.fromkeys(self._mentions())
+        mentions = self._mentions()
+        mentioned = dict.fromkeys(ranged) | dict.fromkeys(mentions)
         bare = {e.name for e in self._expressions() if isinstance(e, syntax.Variable)}
         self.path_variables = frozenset(bare.intersection(path.variables(query.path)) - set(mentioned))
         if query.ranges:
@@ -201,7 +202,7 @@ class _Checker:
                         "unknown-variable", f"?{variable} is not in FROM (rule Q1)", span, suggestion(variable, ranged)
                     )
                     self.streams[variable] = ()
-        self.event_variables = tuple(mentioned) if query.ranges else tuple(dict.fromkeys(self._mentions()))
+        self.event_variables = tuple(mentioned) if query.ranges else tuple(dict.fromkeys(mentions))
 
     def _mentions(self) -> list[str]:
         """Event variables in the order of their mention in the text; of a tree without one, clause by clause."""
@@ -214,12 +215,21 @@ class _Checker:
                 found.append((e.argument.name, e.argument.span))
         for item in (*self.query.seq, *self.query.windows, *self.query.align):
             found += [(variable, item.span) for variable in _variables_of(item)]
-        if found and query_path is not None:
-            known = {variable for variable, _ in found}
+        if query_path is not None:
+            known = {variable for variable, _ in found} | set(self._roots())
             found += [(v, group.span) for group in path.groups(query_path) for v in path.variables(group) if v in known]
         if all(span is not None for _, span in found):
             found.sort(key=lambda mention: (mention[1].line, mention[1].column) if mention[1] else (0, 0))
         return [variable for variable, _ in found]
+
+    def _roots(self) -> tuple[str, ...]:
+        """Without FROM: the variables of PATHs that are events of the default stream by what is said of them."""
+        default = self.catalogue.default_stream
+        if self.query.ranges or default is None:
+            return ()
+        bare = {e.name for e in self._expressions() if isinstance(e, syntax.Variable)}
+        annotated = self.catalogue.properties.get(default, {})
+        return tuple(v for v in path.roots(self.query.path, annotated, self._prefixes) if v not in bare)
 
     def _expressions(self) -> Iterator[Expression]:
         query = self.query

@@ -37,6 +37,8 @@ class MatchPrinter:
             found["window"] = {"start": start, "end": end}
         if match.group is not None:
             found["group"] = _values(match.group, self._group_types)
+        if match.knowledge is not None:
+            found["knowledge"] = match.knowledge
         return found
 
     def as_row(self, match: Match) -> dict[str, str]:

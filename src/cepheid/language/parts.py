@@ -201,7 +201,7 @@ class _Divider:
                                     for e, o in labels.items())
         ]  # fmt: skip
         if elsewhere:
-            raise _two_events(element, [own, *elsewhere])
+            raise _two_events(element, [event for event in reach if event == own or event in elsewhere])
 
     # conditions of the match
 

@@ -8,7 +8,7 @@ is why this is a reader of its own rather than a SPARQL algebra: rdflib and spar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
@@ -405,6 +405,29 @@ def variables(path: syntax.Path | None) -> tuple[str, ...]:
             continue
         found |= dict.fromkeys(word.text[1:] for word in words if word.kind == "variable")
     return tuple(found)
+
+
+def roots(path: syntax.Path | None, annotated: Collection[str], prefixes: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables from which a path begins with an annotated property: without FROM, they are events.
+
+    Nothing leads to an event, so a variable to which something does is none.
+    """
+    found: dict[str, None] = {}
+    reached: set[str] = set()
+    for group in groups(path):
+        try:
+            items = elements(group)
+        except PathFault:
+            continue
+        for item in items:
+            if item.ends is None:
+                continue
+            subject, steps, target = item.ends
+            first = next((iri for _, iri in Element("triple", steps[:1]).names(prefixes)), None)
+            if subject[0].kind == "variable" and first in annotated:
+                found[subject[0].text[1:]] = None
+            reached |= {t.text[1:] for t in target if t.kind == "variable"}
+    return tuple(name for name in found if name not in reached)
 
 
 def syntax_fault(group: syntax.PathGroup, prefixes: Mapping[str, str]) -> PathFault | None:

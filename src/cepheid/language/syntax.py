@@ -394,6 +394,13 @@ def rebuilt(expression: Expression, change: Callable[[Attribute], Attribute]) ->
     return replaced(expression, lambda e: change(e) if isinstance(e, Attribute) else e)
 
 
+def attributes(query: Query) -> Iterator[Attribute]:
+    """The attributes that a query mentions outside of PATHs."""
+    expressions = [*(s.expression for s in query.select), *query.filters, *query.joins, *query.group_by]
+    for expression in [*expressions, *([query.having] if query.having is not None else [])]:
+        yield from (e for e in walk(expression) if isinstance(e, Attribute))
+
+
 def replaced(expression: Expression, put: Callable[[Expression], Expression]) -> Expression:
     """The expression with what `put` gives for each constant, attribute and variable in it."""
     if isinstance(expression, Constant | Attribute | Variable):

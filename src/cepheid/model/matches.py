@@ -35,6 +35,8 @@ class Match:
     select: Mapping[str, Value]
     window: Window | None = None
     group: Mapping[str, Value] | None = field(default=None)
+    #: The version of the knowledge in force when it was found, where that changes while a query stands.
+    knowledge: int | None = None
 
 
 class MatchIds:

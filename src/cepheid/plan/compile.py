@@ -95,6 +95,7 @@ class _Compiler:
         keys = {stream: self._stream_key(stream) for stream in self.streams}
         names = {name: self._key(name) for name in self.checked.event_variables}
         plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
+        filters: list[_Json] = [self._filters(name) for name in self.checked.event_variables]
         plan["lookups"] = [self._lookup(lookup) for lookup in self._lookups]
         plan["streams"] = [
             {
@@ -107,6 +108,7 @@ class _Compiler:
         ]
         # The last of all: what is known changes, and the rest says which query it is (native/src/plan.rs).
         plan["tables"] = [_table(table) for table in self._tables]
+        plan["filters"] = filters
         return plan
 
     # what is known of events
@@ -142,15 +144,19 @@ class _Compiler:
         return [self.checked.event_variables.index(name) for name in names]
 
     def _variable(self, name: str) -> dict[str, _Json]:
-        query = self.checked.query
-        streams = next(r.streams for r in query.ranges if r.variable == name)
-        own = [f for f in (*query.filters, *self._conditions, *self._implied) if syntax.variables(f) == (name,)]
+        streams = next(r.streams for r in self.checked.query.ranges if r.variable == name)
         return {
             "name": name,
             "streams": [self.streams.index(stream) for stream in streams],
-            "filters": [self._expression(f) for f in own if not is_looked_up(f)],
-            "late_filters": [self._expression(f) for f in own if is_looked_up(f)],
         }
+
+    def _filters(self, name: str) -> list[_Json]:
+        """What judges a variable's events by themselves, and what after the lookups."""
+        query = self.checked.query
+        own = [f for f in (*query.filters, *self._conditions, *self._implied) if syntax.variables(f) == (name,)]
+        plain: list[_Json] = [self._expression(f) for f in own if not is_looked_up(f)]
+        late: list[_Json] = [self._expression(f) for f in own if is_looked_up(f)]
+        return [plain, late]
 
     def _key(self, variable: str) -> list[_Json] | None:
         """The attributes by whose values a variable's events are divided; None for a NOT variable without them."""

@@ -50,10 +50,10 @@ def compiled(expressions: Checked, schema: Mapping[str, Type]) -> dict[str, Any]
     """The expressions as the native core reads them; `slots` are the places of what they read in the schema."""
     plan = json.loads(compile_query(expressions, 0))
     (stream,) = plan["streams"]
-    (variable,) = plan["variables"]
+    ((where, _),) = plan["filters"]
     places = list(schema)
     return {
         "slots": [places.index(name) for name in stream["attributes"]],
-        "where": variable["filters"],
+        "where": where,
         "select": [output["expression"] for output in plan["outputs"]],
     }

@@ -18,7 +18,7 @@ from cepheid.model.matches import Match, Window
 from cepheid.plan.compile import compile_query, learned, tables
 
 if TYPE_CHECKING:
-    from cepheid.knowledge.modes import SemanticFilter
+    from cepheid.knowledge.modes import Judged, SemanticFilter
 
 #: How many events of complete input are held at once, beyond what the query itself holds.
 _CHUNK: Final = 65536
@@ -74,11 +74,9 @@ class Matcher:
     ) -> None:
         """`semantic` judges the PATHs whose answers are not all known beforehand; see plan/semantic.py."""
         self.checked = checked
-        self._native = _native.Matcher(*compiled(checked, now), *limits(budget), eager)
+        self._native = _native.Matcher(*compiled(checked, now, semantic=semantic), *limits(budget), eager)
         self._semantic = semantic
         self._tables = {id(table): place for place, table in enumerate(tables(checked))}
-        if semantic is None and not all(table.complete for table in tables(checked)):
-            raise ValueError("a PATH of the query is not indexed: the matcher needs a SemanticFilter for it")
 
     def push(self, events: Iterable[Event]) -> None:
         """Takes events, none of them late or a duplicate; those of streams that the query does not read don't matter.
@@ -89,11 +87,16 @@ class Matcher:
             self._native.push(events)
             return
         for judged in self._semantic.judge(list(events)):
-            for lookup, rows in zip(self._semantic.lookups, judged.learn, strict=True):
-                self._learn(lookup, rows)
-            self._native.push(judged.events)
-            for lookup, keys in zip(self._semantic.lookups, judged.forget, strict=True):
-                self._learn(lookup, dict.fromkeys(keys))
+            self.push_judged(judged)
+
+    def push_judged(self, judged: Judged) -> None:
+        """Takes events that the SemanticFilter has judged."""
+        assert self._semantic is not None
+        for lookup, rows in zip(self._semantic.lookups, judged.learn, strict=True):
+            self._learn(lookup, rows)
+        self._native.push(judged.events)
+        for lookup, keys in zip(self._semantic.lookups, judged.forget, strict=True):
+            self._learn(lookup, dict.fromkeys(keys))
 
     def _learn(self, lookup: Lookup, rows: Mapping[Key, tuple[Row, ...] | None]) -> None:
         if rows:
@@ -158,8 +161,15 @@ class Matcher:
         return self._native.counters()
 
 
-def compiled(checked: Checked, now: int, *, live: bool = False) -> tuple[str, list[str], list[str]]:
-    """A query as the native core takes it: its plan, and the names of its outputs and group values."""
+def compiled(
+    checked: Checked, now: int, *, live: bool = False, semantic: SemanticFilter | None = None
+) -> tuple[str, list[str], list[str]]:
+    """A query as the native core takes it: its plan, and the names of its outputs and group values.
+
+    Raises ValueError for a PATH that nobody judges: one that is not indexed, without a SemanticFilter.
+    """
+    if semantic is None and not all(table.complete for table in tables(checked)):
+        raise ValueError("a PATH of the query is not indexed, so it needs a SemanticFilter (knowledge/modes.py)")
     names = [output.name for output in checked.outputs]
     return compile_query(checked, now, live=live), names, list(checked.groups)
 

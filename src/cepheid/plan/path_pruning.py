@@ -26,17 +26,18 @@ _MOST = 64
 def prune(part: Part, knowledge: Knowledge, prefixes: Mapping[str, str]) -> Rewriting:
     """The part without triples that begin at a constant; None in `part` if it is never true."""
     reasons: list[str] = []
+    asked: list[Element] = []
     while True:
         found = next((e for e in part.elements if _begins_at_constant(e, part)), None)
         if found is None:
-            return Rewriting(part, (), tuple(reasons))
+            return Rewriting(part, (), tuple(reasons), asked=tuple(asked))
+        asked.append(found)
         (name,) = found.variables
         answers = ask_all(knowledge, Part(None, ((found,),)), prefixes, [()], [name])[0]
         terms = sorted({term for (term,) in answers if term is not None}, key=str)
         if not terms:
-            return Rewriting(
-                None, (), (*reasons, f"{written(found.tokens)}: nothing is known of it, so it is never true")
-            )
+            reason = f"{written(found.tokens)}: nothing is known of it, so it is never true"
+            return Rewriting(None, (), (*reasons, reason), asked=tuple(asked))
         if len(terms) > _MOST or any(isinstance(term, BlankNode) for term in terms):
             part = _kept(part, found)
             continue

@@ -71,7 +71,7 @@ def transform(
             left.remove(element)
     for variable, attribute in readings.items():
         left.remove(own[variable])
-        if not any(attribute == e for f in filters for e in syntax.walk(f)):
+        if not any(_fails_on_null(part_of, attribute) for f in filters for part_of in syntax.conjuncts(f)):
             filters.append(syntax.IsNull(attribute, negated=True))
             reasons.append(f"{written(own[variable].tokens)}: {print_expression(filters[-1])}")
     columns = {v: a for v, a in readings.items() if v in part.columns}
@@ -79,6 +79,12 @@ def transform(
         part, groups=(tuple(left),) if left else (), columns=tuple(c for c in part.columns if c not in columns)
     )
     return Rewriting(rest, tuple(filters), tuple(reasons), columns)
+
+
+def _fails_on_null(condition: Expression, attribute: Attribute) -> bool:
+    """Whether a condition can't be true without a reading; an OR can."""
+    inner = condition.operand if isinstance(condition, syntax.Not) else condition
+    return isinstance(inner, syntax.Compare) and attribute in syntax.walk(inner)
 
 
 def _is_read_by_filters(

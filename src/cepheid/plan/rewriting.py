@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cepheid.language.parts import Part
+from cepheid.language.path import Element
 from cepheid.language.syntax import Attribute, Expression
 
 
@@ -13,10 +14,12 @@ from cepheid.language.syntax import Attribute, Expression
 class Rewriting:
     """`part` is None where it is never true, and has no groups where nothing is left of it.
 
-    `filters` are what the rest became; `columns` what became of variables that are used outside.
+    `filters` are what the rest became; `columns` what became of variables that are used outside; `asked` are the
+    elements whose answers are in it.
     """
 
     part: Part | None
     filters: tuple[Expression, ...] = ()
     reasons: tuple[str, ...] = ()
     columns: Mapping[str, Attribute] = field(default_factory=dict)
+    asked: tuple[Element, ...] = ()

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.asking import ask_all
 from cepheid.knowledge.index import PartLookup, fill, lookup_of
+from cepheid.knowledge.refresh import properties_of
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
 from cepheid.language import syntax
@@ -22,7 +23,7 @@ from cepheid.language.errors import Diagnostic, Span
 from cepheid.language.functions import ValueType
 from cepheid.language.partition import partition
 from cepheid.language.parts import Condition, Either, Flag, Part
-from cepheid.language.path import expand, groups, span_at, tokens
+from cepheid.language.path import Element, expand, groups, span_at, tokens
 from cepheid.language.scope import Resolved
 from cepheid.language.syntax import Attribute, Constant, Expression, Kind, step_variables
 from cepheid.model.types import Value
@@ -48,6 +49,8 @@ class Semantic:
     checked: Checked
     steps: tuple[Step, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
+    #: The properties on which constants in the query depend; None: any.
+    constants: frozenset[str] | None = frozenset()
 
     @property
     def lookups(self) -> tuple[PartLookup, ...]:
@@ -69,6 +72,7 @@ def lower(
 
     `tables` has those of other queries, by the meaning of their lookups: equal ones are filled once, and shared.
     """
+    knowledge.prepare()  # a store that was opened on disk can only be read, and roots are put beside it
     lowering = _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables)
     return lowering.run()
 
@@ -80,6 +84,7 @@ class _Lowering:
     annotations: Annotations
     mode: Mode
     tables: dict[str, Table]
+    asked: list[Element] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     filters: list[Expression] = field(default_factory=list)
@@ -100,7 +105,8 @@ class _Lowering:
             self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
         self.joins += [self._rewritten(compared) for compared in paths.compared]
         self.joins += [self._condition(condition) for condition in paths.conditions]
-        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings))
+        constants = properties_of(self.asked, self.checked.prefixes)
+        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings), constants)
 
     # parts
 
@@ -110,6 +116,7 @@ class _Lowering:
             return
         rewritten = prune(part, self.knowledge, self.checked.prefixes)
         self._note("prune", part, rewritten.reasons)
+        self.asked += rewritten.asked
         if rewritten.part is None:
             if part.flag is not None:
                 self.flags[part.flag] = Constant(Kind.BOOL, False)
@@ -128,6 +135,7 @@ class _Lowering:
 
     def _constant_part(self, part: Part) -> None:
         """A part with no event in it: known now."""
+        self.asked += part.elements
         found = ask_all(self.knowledge, part, self.checked.prefixes, [()], list(part.columns))[0]
         text = f"PATH {{{part.text}}}"
         if part.flag is not None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cepheid.language.printer import normal_form
 from cepheid.model.matches import Match, Window
 from cepheid.plan.matcher import compiled
 from cepheid.plan.planner import Plan
@@ -88,7 +87,7 @@ def _registered(plan: Plan, log: Path) -> dict[str, int]:
     moment = time.time_ns() // 1000
     found = {}
     for name in fast_queries(plan):
-        key = f"{name} {hashlib.blake2b(normal_form(plan.queries[name].query).encode(), digest_size=8).hexdigest()}"
+        key = f"{name} {hashlib.blake2b(plan.queries[name].normal_form.encode(), digest_size=8).hexdigest()}"
         found[name] = known.setdefault(key, moment)
     written = path.with_suffix(".new")
     written.write_text(json.dumps(known), encoding="utf-8")

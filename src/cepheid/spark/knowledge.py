@@ -100,6 +100,7 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
         raise NotKnown(f"{', '.join(paths.values())}: {fault}") from None
     columns = [VALUE + alias for alias in paths]
     lookup = lookup_of(part, name, columns, knowledge.annotations, knowledge.prefixes, "e")
+    knowledge.knowledge.prepare()
     keys = keys_in(annotation, knowledge.knowledge)
     rows = lookup.rows_of([(key,) for key in keys], knowledge.knowledge) if keys else []
     fields = [st.StructField(alias, st.StringType()) for alias in paths]

@@ -43,6 +43,7 @@ class Peer:
 
 
 PEERS: Final = (
+    Peer("jena", "JenaBench", {"path": ("union_prepared", "6")}),
     Peer(
         "esper",
         "EsperBench",
@@ -68,6 +69,7 @@ def prepared(name: str, temporary: Path) -> Peer:
     folder = os.environ.get("CEPHEID_PEERS")
     if folder is None or not (Path(folder) / name / "pom.xml").exists():
         sys.exit(f"set CEPHEID_PEERS to the folder of the peers; it has to hold {name}/pom.xml")
+    temporary.mkdir(parents=True, exist_ok=True)
     if not (temporary / "common").exists():
         shutil.copytree(Path(folder) / "common", temporary / "common")
     copy = temporary / name

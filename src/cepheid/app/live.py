@@ -1,0 +1,91 @@
+"""A query that stands while the knowledge changes: each event is judged by exactly one version of it.
+
+A change is taken up between two pushes: only the keys that it can concern are asked for again. Where a constant in a
+FILTER follows from what changed, the query is lowered anew and goes on from the same state. What was judged before
+stays as it was judged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cepheid.app.known import Known
+from cepheid.knowledge.index import fill
+from cepheid.knowledge.refresh import concerned, speaks_of, stale_keys
+from cepheid.knowledge.store import Change
+from cepheid.language.checker import Checked
+from cepheid.model.events import Event
+from cepheid.model.matches import Match
+from cepheid.plan.matcher import Budget, Matcher
+
+
+class LiveMatcher:
+    """A Matcher of a query with PATHs that follows its knowledge.
+
+    `refreshed` counts the keys that changes had asked for again, `renewed` how often the query was lowered anew.
+    """
+
+    def __init__(
+        self, checked: Checked, known: Known, now: int = 0, budget: Budget | None = None, *, eager: bool = False
+    ) -> None:
+        self._original, self._known, self._now, self._budget, self._eager = checked, known, now, budget, eager
+        self._changes: list[Change] = []
+        self._lock = threading.Lock()
+        known.knowledge.prepare()
+        with known.knowledge.reading() as version:
+            known.knowledge.listen(self._note)
+            self.version = version
+            self._begin()
+        self.refreshed = 0
+        self.renewed = 0
+
+    def _begin(self) -> None:
+        self._semantic = self._known.lower(self._original)
+        self.checked = self._semantic.checked
+        self._filter = self._known.filter(self._semantic)
+        self._matcher = Matcher(self.checked, self._now, self._budget, eager=self._eager, semantic=self._filter)
+
+    def _note(self, change: Change) -> None:
+        with self._lock:
+            self._changes.append(change)
+
+    def push(self, events: Iterable[Event]) -> None:
+        """Takes events, which are judged by the knowledge as it is now."""
+        with self._known.knowledge.reading():
+            self.renew()
+            self._matcher.push(events)
+
+    def advance(self, watermark: int | None) -> list[Match]:
+        """As `Matcher.advance`; a match says which version of the knowledge was in force when it came out."""
+        return [replace(match, knowledge=self.version) for match in self._matcher.advance(watermark)]
+
+    def renew(self) -> None:
+        """Take up the changes that were made since the last time."""
+        with self._lock:
+            changes, self._changes = self._changes, []
+        for change in changes:
+            if speaks_of(change, self._semantic.constants):
+                self._lower_anew()
+                self.version = self._known.knowledge.version
+                return
+            for lookup in self._semantic.lookups:
+                if lookup.table.complete and concerned(lookup, change):
+                    keys = stale_keys(lookup, change, self._known.knowledge)
+                    if keys is None:
+                        fill(lookup, self._known.knowledge)
+                        fresh = dict(lookup.table.rows)
+                    else:
+                        rows = lookup.rows_of(keys, self._known.knowledge) if keys else []
+                        fresh = dict(zip(keys, rows, strict=True))
+                        lookup.table.rows.update(fresh)
+                    self._matcher.refresh(lookup, fresh)
+                    self.refreshed += len(fresh)
+            self.version = change.version
+
+    def _lower_anew(self) -> None:
+        state = self._matcher.save()
+        self._begin()
+        self._matcher.restore(state.head, state.changed)
+        self.renewed += 1

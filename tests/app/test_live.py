@@ -1,0 +1,116 @@
+"""Knowledge that changes while a query stands: what is concerned is refreshed, the rest is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyoxigraph import Literal, NamedNode, Triple
+
+from cepheid.app.known import Known
+from cepheid.app.live import LiveMatcher
+from cepheid.knowledge.annotation import Annotation, Annotations
+from cepheid.knowledge.store import Knowledge
+from cepheid.language.checker import Checked, check
+from cepheid.language.parser import parse
+from cepheid.language.scope import Catalogue
+from cepheid.model.events import Event
+from cepheid.model.matches import Match
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
+
+NS = "http://x#"
+TURTLE = """@prefix : <http://x#> .
+:s1 :in :r1 . :s2 :in :r2 . :s3 :in :r3 .
+:r1 a :Office . :r2 a :Hall . :r3 a :Hall .
+:Limit :is 100 .
+"""
+STREAM = Stream("air", {"sensor": Type.STRING, "flow": Type.FLOAT}, id_kind="int")
+MEANINGS = Annotations(
+    {
+        "air": {
+            "sensor": Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}"),
+            "flow": Annotation(f"{NS}flow", "literal", Type.FLOAT),
+        }
+    }
+)
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Known:
+    (tmp_path / "kb.ttl").write_text(TURTLE, encoding="utf-8")
+    knowledge = Knowledge.load(["kb.ttl"], folder=tmp_path, reasoning="none")
+    return Known(knowledge, MEANINGS, prefixes={"": NS})
+
+
+def query(text: str) -> Checked:
+    checked, problems = check(parse(text), Catalogue({"air": STREAM}, "air", {"": NS}))
+    assert checked is not None, problems
+    return checked
+
+
+def triple(subject: str, name: str, target: str | int) -> Triple:
+    end = NamedNode(NS + target) if isinstance(target, str) else Literal(target)
+    a = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+    return Triple(NamedNode(NS + subject), NamedNode(a if name == "a" else NS + name), end)
+
+
+class Running:
+    """Feeds events one after the other, a second apart."""
+
+    def __init__(self, text: str, known: Known) -> None:
+        self.matcher = LiveMatcher(query(text), known)
+        self.number = 0
+
+    def feed(self, sensor: str, flow: float = 0.0) -> list[Match]:
+        self.number += 1
+        self.matcher.push([Event("air", self.number, self.number * 1_000_000, {"sensor": sensor, "flow": flow})])
+        return self.matcher.advance(self.number * 1_000_000 + 1)
+
+
+OFFICES = "SELECT ?e.id PATH {?e :src ?s . ?s :in ?r . ?r a :Office}"
+
+
+def test_a_changed_triple_is_in_force_from_the_next_event_on(known: Known) -> None:
+    running = Running(OFFICES, known)
+    assert [len(running.feed(s)) for s in ("s1", "s2")] == [1, 0]
+    known.knowledge.apply([triple("r2", "a", "Office")], [triple("r1", "a", "Office")])
+    assert [len(running.feed(s)) for s in ("s1", "s2", "s3")] == [0, 1, 0]
+
+
+def test_only_the_keys_that_a_change_concerns_are_asked_for_again(known: Known) -> None:
+    running = Running(OFFICES, known)
+    known.knowledge.apply([triple("r2", "a", "Office")], [])
+    running.feed("s2")
+    # The room itself has the form of a sensor's entity, so it is one of the keys.
+    assert running.matcher.refreshed == 2
+    known.knowledge.apply([triple("r2", "near", "r3")], [])
+    running.feed("s2")
+    assert running.matcher.refreshed == 2
+
+
+def test_a_new_entity_is_known(known: Known) -> None:
+    running = Running(OFFICES, known)
+    assert not running.feed("s9")
+    known.knowledge.apply([triple("s9", "in", "r1")], [])
+    assert running.feed("s9")
+
+
+def test_a_match_records_the_version_of_the_knowledge(known: Known) -> None:
+    running = Running(OFFICES, known)
+    (first,) = running.feed("s1")
+    known.knowledge.apply([triple("r2", "a", "Office")], [])
+    (second,) = running.feed("s2")
+    assert (first.knowledge, second.knowledge) == (1, 2)
+
+
+def test_a_changed_constant_takes_its_place_and_the_state_stays(known: Known) -> None:
+    text = """SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
+    PATH {?a :flow ?f . :Limit :is ?l . FILTER (?f > ?l)} PATH {?b :flow ?g . FILTER (?g < 10)}"""
+    running = Running(text, known)
+    assert not running.feed("s1", 150)  # above 100
+    known.knowledge.apply([triple("Limit", "is", 200)], [triple("Limit", "is", 100)])
+    assert not running.feed("s1", 160)  # not above 200
+    (match,) = running.feed("s1", 5)
+    assert dict(match.select) == {"a": 1, "b": 3}
+    assert running.matcher.renewed == 1

@@ -1,0 +1,228 @@
+"""PATHs rule by rule (P1 to P5), what is refused of them, and the W3C's property paths."""
+
+# ruff: noqa: N802 (the rules' names have capitals)
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cepheid.app.known import Known
+from cepheid.cli.engines import find_matches
+from cepheid.cli.question import ask
+from cepheid.knowledge.annotation import Annotation, Annotations
+from cepheid.language.checker import Checked, check
+from cepheid.language.errors import Rejected, Source
+from cepheid.language.parser import examine
+from cepheid.language.scope import Catalogue
+from cepheid.model.events import Event
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
+from tests.plan.path_strategies import NS, PREFIXES, SECOND, knowledge
+
+STREAM = Stream("a", {"sensor": Type.STRING, "flow": Type.FLOAT}, id_kind="int")
+MEANINGS = Annotations(
+    {
+        "a": {
+            "sensor": Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}"),
+            "flow": Annotation(f"{NS}flow", "literal", Type.FLOAT),
+        }
+    }
+)
+ROOMS = """@prefix : <http://x#> .
+:s1 :in :r1 . :s2 :in :r1, :r2 . :s3 :in :r3 .
+:r1 a :Office . :r2 a :Office . :r3 a :Hall .
+"""
+
+
+def checked_query(text: str, path: str = "") -> tuple[Checked | None, list[str]]:
+    tree, problems = examine(Source("query", f"{text} {path}"))
+    assert tree is not None, problems
+    properties = {"a": {annotation.property: name for name, annotation in MEANINGS.properties("a").items()}}
+    checked, said = check(tree, Catalogue({"a": STREAM}, "a", PREFIXES, properties))
+    return checked, [f"{p.code}: {p.message}" for p in said]
+
+
+def events(*sensors: str | None, flow: float | None = None) -> list[Event]:
+    return [Event("a", n, n * SECOND, {"sensor": s, "flow": flow}) for n, s in enumerate(sensors, 1)]
+
+
+def selected(text: str, given: Sequence[Event], turtle: str = ROOMS) -> list[dict[str, Any]]:
+    """What a query selects: the same by the native core and by the reference, in order and with the same ids."""
+    checked, said = checked_query(text)
+    assert checked is not None, said
+    question = ask(checked, Known(knowledge(turtle), MEANINGS, prefixes=PREFIXES))
+    native, reference = (list(find_matches(engine, question, given, 0)) for engine in ("native", "reference"))
+    assert [(m.id, m.select) for m in native] == [(m.id, m.select) for m in reference]
+    return [dict(m.select) for m in native]
+
+
+def ids(found: list[dict[str, Any]]) -> list[Any]:
+    return [row["id"] for row in found]
+
+
+def short(value: str) -> str:
+    return value.removeprefix(NS)
+
+
+def test_P1_an_attribute_without_an_entity_has_no_triple() -> None:
+    given = events("s1", None, "unknown")
+    assert ids(selected("SELECT ?e.id PATH {?e :src ?s}", given)) == [1, 3]
+    assert ids(selected("SELECT ?e.id PATH {?e :src ?s . ?s :in ?r}", given)) == [1]
+    assert ids(selected("SELECT ?e.id PATH {OPTIONAL {?e :src ?s} FILTER (!BOUND(?s))}", given)) == [2]
+
+
+def test_P2_a_group_is_split_by_shared_variables() -> None:
+    order = "SEQ (?a, ?b) WINDOW (?a, ?b, 1min)"
+    apart = "PATH {?a :src/:in/a :Office . ?b :src/:in/a :Hall}"
+    assert selected(f"SELECT ?a.id AS a, ?b.id AS b {order} {apart}", events("s1", "s2", "s3")) == [
+        {"a": 1, "b": 3},
+        {"a": 2, "b": 3},
+    ]
+    joined = "PATH {?a :src/:in ?r . ?b :src/:in ?r}"
+    assert selected(f"SELECT ?a.id AS a, ?b.id AS b {order} {joined}", events("s1", "s3", "s2")) == [{"a": 1, "b": 3}]
+
+
+def test_P2_what_names_no_event_is_known_now() -> None:
+    assert ids(selected("SELECT ?e.id FROM (?e, a) PATH {:s1 :in :r1}", events("s1", "s2"))) == [1, 2]
+    assert ids(selected("SELECT ?e.id FROM (?e, a) PATH {:s1 :in :r2}", events("s1", "s2"))) == []
+    found = selected("SELECT ?e.id, ?r FROM (?e, a) PATH {:s2 :in ?r}", events("s1"))
+    assert [short(row["r"]) for row in found] == ["r1", "r2"]
+
+
+def test_P3_one_match_for_each_binding_that_is_used() -> None:
+    path = "PATH {?e :src ?s . ?s :in ?r . ?r a ?kind}"
+    given = events("s2")
+    assert len(selected(f"SELECT ?e.id {path}", given)) == 1
+    assert [short(row["r"]) for row in selected(f"SELECT ?e.id, ?r {path}", given)] == ["r1", "r2"]
+    assert [short(row["kind"]) for row in selected(f"SELECT ?e.id, ?kind {path}", given)] == ["Office"]
+    assert [short(row["r"]) for row in selected(f"SELECT ?r JOIN (?e.sensor != ?r) {path}", given)] == ["r1", "r2"]
+    assert [short(row["r"]) for row in selected(f"SELECT ?r FILTER (?r = :r2) {path}", given)] == ["r2"]
+
+
+def test_P3_with_every_policy_and_window() -> None:
+    path = "PATH {?e :src/:in ?r} PATH {?f :src ?g}"
+    for policy in ("ANY", "NEXT", "STRICT"):
+        text = f"SELECT ?r SEQ (?e, ?f) WINDOW (?e, ?f, 1min) MATCH {policy} {path}"
+        assert [short(row["r"]) for row in selected(text, events("s2", "s3"))] == ["r1", "r2"]
+    once = f"SELECT ?r SEQ (?e, ?f) WINDOW (?e, ?f, 1min) AFTER MATCH CONSUME {path}"
+    assert len(selected(once, events("s2", "s3"))) == 1
+    moving = "SELECT COUNT(?e) AS n, ?r WINDOW (?e, sliding, 1min) PATH {?e :src/:in ?r}"
+    assert [(row["n"], short(row["r"])) for row in selected(moving, events("s2"))] == [(1, "r1"), (1, "r2")]
+    many = "SELECT ?r, COUNT(?f) AS n SEQ (?e, ?f+) WINDOW (?e, ?f, 1min) PATH {?e :src/:in ?r} PATH {?f :src/:in ?q}"
+    assert [row["n"] for row in selected(many, events("s2", "s2"))] == [1, 1]
+
+
+def test_P4_paths_of_different_events_are_judged_on_the_match() -> None:
+    text = "SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min)"
+    either = "PATH {?a :src/:in :r2} OR PATH {?b :src/:in :r2}"
+    assert selected(f"{text} {either}", events("s1", "s2", "s3")) == [{"a": 1, "b": 2}, {"a": 2, "b": 3}]
+    both = "(PATH {?a :src/:in :r1} OR PATH {?a :src/:in :r3}) AND PATH {?b :src/:in :r3}"
+    assert selected(f"{text} {both}", events("s1", "s3", "s3")) == [
+        {"a": 1, "b": 2},
+        {"a": 1, "b": 3},
+        {"a": 2, "b": 3},
+    ]
+
+
+def test_a_variable_that_may_be_unbound() -> None:
+    text = "SELECT ?e.id, ?r SEQ (?e, ?f?) WINDOW (?e, ?f, 1s) PATH {?f :src/:in ?r}"
+    assert [row["r"] for row in selected(text, events("s9", "s1"))] == [f"{NS}r1", None]
+    any_of = "SELECT ?r SEQ (ANY(?e, ?f)) PATH {?e :src :s1 . :s1 :in ?r} PATH {?f :src :s3 . :s3 :in ?r}"
+    checked, _ = checked_query(any_of)
+    assert checked is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("PATH {SERVICE <http://far> {?e :src ?s}}", "path-refused: SERVICE would ask another machine"),
+        ("PATH {SELECT ?e {?e :src ?s}}", "path-refused: a PATH is a group of patterns"),
+        ("PATH {?e nowhere:src ?s}", "unknown-prefix: unknown prefix 'nowhere'"),
+        ("PATH {?e :src }", "path-syntax: the PATH ends where a term is expected"),
+        ("PATH {?e :src ?s FILTER (}", "path-syntax: "),
+        ("PATH {BIND (:x AS ?e)}", "path-binds-event: ?e is an event, so BIND can't bind it"),
+        ("PATH {?e :src ?s . OPTIONAL {?f :src ?s}}", "path-events: this reads what belongs to ?e and ?f at once"),
+        ("PATH {?e :src ?s} OR PATH {?f :src ?s}", "path-or: ?s is used outside of an OR"),
+    ],
+)
+def test_refused(path: str, said: str) -> None:
+    used = ", ?s" if "OR" in path.split() else ""
+    checked, problems = checked_query(f"SELECT ?e.id{used} FROM (?e, a), (?f, a)", path)
+    assert checked is None
+    assert any(problem.startswith(said) for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT ?s SEQ (?e, ?f+) WINDOW (?e, ?f, 1s) PATH {?f :src ?s}", "many-values: ?s belongs to ?f"),
+        ("SELECT ?e.id, ?s SEQ (?e, NOT ?f) WINDOW (?e, ?f, 1s) PATH {?f :src ?s}", "absent-value: ?s belongs to ?f"),
+        ("SELECT ?s, COUNT(?e) AS n WINDOW (?e, batch, 1s) PATH {?e :src ?s}", "not-grouped: ?s is each event's own"),
+        (
+            "SELECT ?e.id SEQ (?e, ?f+, ?h, ?g+) WINDOW (?e, ?f, ?g, ?h, 1s) PATH {?f :src ?s . ?g :src ?s}",
+            "two-many: the PATHs share ?s",
+        ),
+    ],
+)
+def test_where_a_path_variable_has_no_one_value(text: str, said: str) -> None:
+    _, problems = checked_query(text)
+    assert any(problem.startswith(said) for problem in problems), problems
+
+
+def test_what_is_unknown_or_never_true_is_said() -> None:
+    known = Known(knowledge(ROOMS), MEANINGS, prefixes=PREFIXES)
+
+    def warnings(path: str) -> list[str]:
+        checked, said = checked_query("SELECT ?e.id FROM (?e, a)", path)
+        assert checked is not None, said
+        return [f"{w.code}: {w.message} {w.hint or ''}".strip() for w in known.lower(checked).warnings]
+
+    assert warnings("PATH {?e :src/:in/a :Ofice}")[0] == (
+        "unknown-term: the knowledge says nothing of :Ofice did you mean :Office?"
+    )
+    assert warnings("PATH {:s1 :in :r9}")[-1].startswith("never-true: this PATH is never true, so nothing matches")
+    assert warnings("PATH {:s1 :in :r1}") == [
+        "always-true: this PATH names no event and is true: it says nothing leave it out, or connect it with an event"
+    ]
+    assert warnings("PATH {?e :src/:in ?r . ?r :in ?q}")[-1].startswith("never-true")
+
+
+def test_a_path_needs_knowledge() -> None:
+    checked, _ = checked_query("SELECT ?e.id PATH {?e :src ?s}")
+    assert checked is not None
+    with pytest.raises(Rejected, match="PATH needs knowledge"):
+        ask(checked, None)
+
+
+#: The W3C's SPARQL 1.1 tests of property paths (data-sparql11/property-path), restated: data, path from :a, and where
+#: it leads. Those about named graphs, and about what DISTINCT counts, have no PATH to stand for them.
+W3C = [
+    ("pp02 (star path)", ":a :p :b . :b :p :c . :c :p :a", ":p*", "abc"),
+    ("pp03 (+)", ":a :p :b . :b :p :c . :z :p :a", ":p+", "bc"),
+    ("pp06/07 (sequence)", ":a :p1 :b . :b :p2 :c", ":p1/:p2", "c"),
+    ("pp08 (reverse path)", ":b :p :a", "^:p", "b"),
+    ("pp09 (reverse sequence)", ":c :p1 :b . :a :p2 :b", "^(:p1/^:p2)", "c"),
+    ("pp10 (negated)", ":a :p1 :b . :a :p2 :c", "!:p1", "c"),
+    ("pp11 (simple and +)", ":a :p :b . :b :p :c", ":p|:p+", "bc"),
+    ("pp12 (variable length path and alternatives)", ":a :p1 :b . :b :p2 :c . :c :p2 :d", "(:p1|:p2)+", "bcd"),
+    ("pp14 (star over foaf:knows)", ":a :knows :b . :b :knows :c . :c :knows :b", ":knows*", "abc"),
+    ("pp16 (duplicate paths)", ":a :p :b . :a :p :c . :b :p :d . :c :p :d", ":p/:p", "d"),
+    ("pp21 (diamond, +)", ":a :p :b . :b :p :z . :a :p :c . :c :p :z", ":p+", "bcz"),
+    ("pp23 (diamond with tail)", ":a :p :b . :b :p :z . :a :p :c . :c :p :z . :z :p :x", ":p/:p", "z"),
+    ("pp25 (diamond with loop)", ":a :p :b . :b :p :z . :z :p :b", ":p+", "bz"),
+    ("pp28a (operator precedence 1)", ":a :p1 :b . :b :p2 :c . :a :p3 :d", ":p1/:p2|:p3", "cd"),
+    ("pp30 (operator precedence 2)", ":a :p1 :b . :a :p2 :c . :b :p3 :d . :c :p3 :e", "(:p1|:p2)/:p3", "de"),
+    ("pp31 (operator precedence 3)", ":a :p1 :b . :c :p2 :b . :c :p3 :d", ":p1/^:p2/:p3", "d"),
+    ("pp32 (operator precedence 4)", ":b :p1 :a . :b :p2 :c", "^:p1/:p2", "c"),
+    ("pp36 (arbitrary path with bound endpoints)", ":a :p :b . :b :p :a", ":p*", "ab"),
+    ("pp37 (nested star)", ":a :p :b . :b :q :c . :c :p :d", "((:p|:q)*)*", "abcd"),
+    ("zero or one", ":a :p :b . :b :p :c", ":p?", "ab"),
+]
+
+
+@pytest.mark.parametrize(("data", "path", "reached"), [case[1:] for case in W3C], ids=[case[0] for case in W3C])
+def test_w3c_property_path(data: str, path: str, reached: str) -> None:
+    found = selected(f"SELECT ?x PATH {{?e :src ?s . ?s {path} ?x}}", events("a"), f"@prefix : <{NS}> . {data} .")
+    assert sorted(short(row["x"]) for row in found) == sorted(reached)

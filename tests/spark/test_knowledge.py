@@ -1,0 +1,91 @@
+"""Knowledge for DataFrames: where, enrich and match with PATHs, planned by Catalyst as broadcast joins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from pyspark.sql import DataFrame, SparkSession
+
+from cepheid.app.known import Known
+from cepheid.cli.question import ask
+from cepheid.plan.matcher import Matcher
+from cepheid.spark import enrich, match, where
+from cepheid.spark.knowledge import NotKnown
+from cepheid.spark.local import match_on_spark
+from tests.plan.path_strategies import NS, PREFIXES, SECOND, PathCase, cases, knowledge
+from tests.plan.test_paths import MEANINGS, ROOMS
+
+#: A query is a Spark job or two; CEPHEID_SPARK_EXAMPLES=500 for a long run.
+EXAMPLES = int(os.environ.get("CEPHEID_SPARK_EXAMPLES", "6"))
+
+
+@pytest.fixture(scope="module")
+def kb() -> Known:
+    return Known(knowledge(ROOMS), MEANINGS, prefixes=PREFIXES)
+
+
+@pytest.fixture
+def readings(spark: SparkSession) -> DataFrame:
+    rows = [
+        (1, 1 * SECOND, "s1", 5.0),
+        (2, 2 * SECOND, "s2", 7.0),
+        (3, 3 * SECOND, "s3", 9.0),
+        (4, 4 * SECOND, None, 9.0),
+    ]
+    return spark.createDataFrame(rows, "id long, time long, sensor string, flow double")
+
+
+OFFICE = "PATH {?e :src ?s . ?s :in ?r . ?r a :Office . ?e :flow ?f . FILTER (?f > 6)}"
+
+
+def test_where(readings: DataFrame, kb: Known) -> None:
+    found = readings.transform(where(OFFICE, kb))
+    assert [row.id for row in found.collect()] == [2]
+    assert found.columns == readings.columns
+
+
+def test_where_is_a_broadcast_join(readings: DataFrame, kb: Known, capsys: pytest.CaptureFixture[str]) -> None:
+    readings.transform(where(OFFICE, kb)).explain()
+    assert "BroadcastHashJoin" in capsys.readouterr().out
+
+
+def test_where_on_a_stream(spark: SparkSession, readings: DataFrame, kb: Known, tmp_path: Path) -> None:
+    readings.write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(readings.schema).parquet(str(tmp_path / "in"))
+    query = stream.transform(where(OFFICE, kb)).writeStream.format("memory").queryName("offices")
+    running = query.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
+    running.awaitTermination()
+    assert [row.id for row in spark.table("offices").collect()] == [2]
+    with pytest.raises(NotKnown, match="on a stream only what is indexed"):
+        stream.transform(where("PATH {?e :src ?s . ?e :flow ?f . ?s :limit ?f}", kb))
+
+
+def test_enrich(readings: DataFrame, kb: Known) -> None:
+    found = readings.transform(enrich(kb, "sensor", room=":in", kind=":in/a")).orderBy("id", "room")
+    rows = [(r.id, (r.room or "").removeprefix(NS), (r.kind or "").removeprefix(NS)) for r in found.collect()]
+    assert rows == [(1, "r1", "Office"), (2, "r1", "Office"), (2, "r2", "Office"), (3, "r3", "Hall"), (4, "", "")]
+    with pytest.raises(NotKnown, match="'flwo' of 'a' is not annotated; did you mean 'flow'"):
+        enrich(kb, "flwo", room=":in")
+
+
+def test_match(readings: DataFrame, kb: Known) -> None:
+    text = "SELECT ?a.id AS x, ?b.id AS y, ?r SEQ (?a, ?b) WINDOW (?a, ?b, 1min) PATH {?a :src/:in ?r . ?b :src/:in ?r}"
+    with pytest.warns(UserWarning, match="matched in one task"):
+        found = readings.transform(match(text, knowledge=kb)).collect()
+    assert [(row.select.x, row.select.y, row.select.r) for row in found] == [(1, 2, f"{NS}r1")]
+
+
+@pytest.mark.spark
+@given(case=cases())
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_spark_is_native(spark: SparkSession, case: PathCase) -> None:
+    question = ask(case.checked, case.known("auto")).known_for(case.events)
+    wanted = Matcher(question.checked, 0).matches(case.events)
+    found = match_on_spark(spark, question.checked, case.events, 0)
+    shown = [
+        [(m.id, m.time, dict(m.events), {k: str(v) for k, v in m.select.items()}) for m in ms] for ms in (found, wanted)
+    ]
+    assert shown[0] == shown[1]
