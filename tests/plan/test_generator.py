@@ -11,13 +11,13 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from cepheid.cli.engines import Beyond
 from cepheid.language import syntax
 from cepheid.language.parser import parse
 from cepheid.model.types import INT64_MAX
 from tests.plan.productions import ALL, productions
 from tests.plan.query_strategies import SECOND, Case, cases
 from tests.plan.running import expected, matcher
-from tests.reference.events import Refused
 
 #: Hypothesis varies each case a few times, so there are many fewer that have nothing in common.
 SAMPLE: Final = 800
@@ -86,7 +86,7 @@ def test_the_reference_refuses_next_to_nothing() -> None:
 def is_refused(case: Case) -> bool:
     try:
         expected(case)
-    except Refused:
+    except Beyond:
         return True
     return False
 

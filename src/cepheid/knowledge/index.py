@@ -14,7 +14,7 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 from pyoxigraph import Literal as RdfLiteral
-from pyoxigraph import NamedNode
+from pyoxigraph import NamedNode, QuerySolutions
 
 from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.knowledge.asking import Facts, Solution, ask_all, value_of
@@ -202,13 +202,13 @@ def _as_key(text: str, kind: Type) -> Value:
 
 def _values_of(annotation: Annotation, knowledge: Knowledge) -> Iterator[str]:
     """The values whose entity, by template, the knowledge base speaks of."""
-    before = annotation.template.partition("{value}")[0]
-    seen: set[str] = set()
-    for quad in knowledge.store.quads_for_pattern(None, None, None, None):
-        for term in (quad.subject, quad.object):
-            if isinstance(term, NamedNode) and term.value not in seen and term.value.startswith(before):
-                seen.add(term.value)
-                yield from (str(value) for value in values_of(annotation, term.value, knowledge))
+    before = RdfLiteral(annotation.template.partition("{value}")[0])
+    begins = f"FILTER (isIRI(?t) && STRSTARTS(STR(?t), {before}))"
+    found = knowledge.store.query(f"SELECT DISTINCT ?t {{ {{ ?t ?p ?o }} UNION {{ ?s ?p ?t }} {begins} }}")
+    assert isinstance(found, QuerySolutions)
+    for (term,) in found:
+        assert isinstance(term, NamedNode)
+        yield from (str(value) for value in values_of(annotation, term.value, knowledge))
 
 
 def values_of(annotation: Annotation, entity: str, knowledge: Knowledge) -> list[Value]:
@@ -218,7 +218,7 @@ def values_of(annotation: Annotation, entity: str, knowledge: Knowledge) -> list
         before, _, after = annotation.template.partition("{value}")
         if entity.startswith(before) and entity.endswith(after) and len(entity) > len(before) + len(after):
             inside = entity[len(before) : len(entity) - len(after)]
-            texts = dict.fromkeys((inside, unquote(inside)))
+            texts = dict.fromkeys((inside, unquote(inside))) if "%" in inside else (inside,)
     elif annotation.kind == "lookup":
         found = knowledge.store.quads_for_pattern(NamedNode(entity), NamedNode(annotation.lookup), None, None)
         texts = [quad.object.value for quad in found if isinstance(quad.object, RdfLiteral)]
