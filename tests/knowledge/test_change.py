@@ -229,6 +229,17 @@ def test_a_rule_without_end(tmp_path: Path) -> None:
         load(tmp_path, PREFIX + "ex:s ex:n 1 .", rules=rule(tmp_path, text))
 
 
+def test_a_change_without_end_changes_nothing(tmp_path: Path) -> None:
+    text = "CONSTRUCT { ?s ex:n ?m } WHERE { ?s ex:n ?n . ?s a ex:Counter BIND (?n + 1 AS ?m) }"
+    knowledge = load(tmp_path, ROOMS + "ex:r1 ex:n 1 .", rules=rule(tmp_path, text))
+    before = lines(knowledge)
+    with pytest.raises(KnowledgeError, match="rounds"):
+        knowledge.apply(triples("ex:r1 a ex:Counter ."), [])
+    assert (lines(knowledge), knowledge.version) == (before, 1)
+    knowledge.apply(triples("ex:r2 a ex:Office ."), [])
+    assert rooms(knowledge) == {"r1", "r2"}
+
+
 def test_the_journal_is_followed_and_outlives_the_process(tmp_path: Path) -> None:
     knowledge = load(tmp_path)
     with Follower(knowledge):

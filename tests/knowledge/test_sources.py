@@ -46,6 +46,13 @@ def test_a_broken_file_is_told_with_its_place(name: str, text: str, place: str, 
     assert place in caught.value.diagnostics[0].render()
 
 
+def test_named_graphs_are_not_lost_silently(tmp_path: Path) -> None:
+    graph = '{"@id": "urn:g", "@graph": [{"@id": "urn:s", "urn:p": "o"}]}'
+    (tmp_path / "a.jsonld").write_text(graph)
+    with pytest.raises(KnowledgeError, match="named graph <urn:g>"):
+        read(["a.jsonld"], tmp_path)
+
+
 def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
     for name in ("a.ttl", "b.ttl"):
         (tmp_path / name).write_text("ex:s")

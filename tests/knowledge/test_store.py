@@ -52,6 +52,12 @@ def test_a_question_is_bounded(offices: Knowledge) -> None:
         offices.select("SELECT * { ?s ?p", PREFIXES)
 
 
+def test_a_reader_asks_several_things_of_one_version(offices: Knowledge) -> None:
+    with offices.reading() as version:
+        assert version == 1
+        assert len(offices.select("SELECT ?x { ?x a ex:Space }", PREFIXES, seconds=5)) == 1
+
+
 def test_subjects_by_value(offices: Knowledge) -> None:
     assert offices.having(PREFIXES["ex"] + "id") == {"D105VOL": (ex("s1"),)}
 

@@ -30,8 +30,11 @@ cls-avf    ?r owl:allValuesFrom ?c . ?r owl:onProperty ?p . ?x rdf:type ?r . ?x 
 cls-hv1    ?r owl:hasValue ?v . ?r owl:onProperty ?p . ?x rdf:type ?r -> ?x ?p ?v
 cls-hv2    ?r owl:hasValue ?v . ?r owl:onProperty ?p . ?x ?p ?v -> ?x rdf:type ?r
 cls-maxc2  ?r owl:maxCardinality 1 . ?r owl:onProperty ?p . ?x rdf:type ?r . ?x ?p ?y . ?x ?p ?z -> ?y owl:sameAs ?z
+cls-maxc2  ?r owl:maxCardinality "1"^^xsd:nonNegativeInteger . ?r owl:onProperty ?p . ?x rdf:type ?r . ?x ?p ?y . ?x ?p ?z -> ?y owl:sameAs ?z
 cls-maxqc3 ?r owl:maxQualifiedCardinality 1 . ?r owl:onProperty ?p . ?r owl:onClass ?c . ?x rdf:type ?r . ?x ?p ?y . ?y rdf:type ?c . ?x ?p ?z . ?z rdf:type ?c -> ?y owl:sameAs ?z
+cls-maxqc3 ?r owl:maxQualifiedCardinality "1"^^xsd:nonNegativeInteger . ?r owl:onProperty ?p . ?r owl:onClass ?c . ?x rdf:type ?r . ?x ?p ?y . ?y rdf:type ?c . ?x ?p ?z . ?z rdf:type ?c -> ?y owl:sameAs ?z
 cls-maxqc4 ?r owl:maxQualifiedCardinality 1 . ?r owl:onProperty ?p . ?r owl:onClass owl:Thing . ?x rdf:type ?r . ?x ?p ?y . ?x ?p ?z -> ?y owl:sameAs ?z
+cls-maxqc4 ?r owl:maxQualifiedCardinality "1"^^xsd:nonNegativeInteger . ?r owl:onProperty ?p . ?r owl:onClass owl:Thing . ?x rdf:type ?r . ?x ?p ?y . ?x ?p ?z -> ?y owl:sameAs ?z
 cax-sco    ?c rdfs:subClassOf ?d . ?x rdf:type ?c -> ?x rdf:type ?d
 cax-eqc1   ?c owl:equivalentClass ?d . ?x rdf:type ?c -> ?x rdf:type ?d
 cax-eqc2   ?c owl:equivalentClass ?d . ?x rdf:type ?d -> ?x rdf:type ?c

@@ -67,6 +67,8 @@ def _told(finding: Finding) -> Iterator[str]:
     if finding.unknown:
         more = f" and {len(finding.unknown) - SHOWN:,} more" if len(finding.unknown) > SHOWN else ""
         yield f"  nowhere: {', '.join(finding.unknown[:SHOWN])}{more}"
+    if finding.hint is not None:
+        yield f"  {finding.hint}"
     for proposal in finding.proposals:
         share = f"   # {proposal.known:,} of {proposal.values:,} values" if proposal.values else ""
         yield f"  could be  {finding.attribute}: {proposal.text}{share}"

@@ -47,8 +47,8 @@ def command(ctx: click.Context, folder: Path, events: int, seed: int) -> None:
     Exit 0 if everything that was generated is found again, and the books balance.
     """
     began = time.monotonic()
-    app = _prepare(folder)
     campus = Campus(seed)
+    app = _prepare(folder, campus)
     each = events // (2 * _FILES)
 
     _step(1, f"generating {each * _FILES:,} events in {folder / 'events'}; one in {ONE_BAD_IN} is malformed")
@@ -80,24 +80,27 @@ def command(ctx: click.Context, folder: Path, events: int, seed: int) -> None:
     example = letters.where("code = 'unknown-attribute'").select("reason", "raw").first()
     spark.stop()
 
+    campus.truth.write(folder / "truth.json")
     click.echo()
     for line in _summary(campus.truth, stored):
         click.echo(line)
     if example is not None:
         click.echo(f"\nA dead letter: {example['reason']}\n  {bytes(example['raw']).decode()}")
     click.echo(f"\nThe archive is in {folder / 'archive'}: a Delta table a stream, and _dead_letters.")
+    click.echo(f"What is known of the campus is in {folder / 'campus.ttl'}, and what is wrong there in truth.json.")
     click.echo(f"Done in {time.monotonic() - began:.0f} s.")
     ctx.exit(0 if stored == books and books.balanced and _as_injected(campus.truth, books) else 1)
 
 
-def _prepare(folder: Path) -> Application:
-    """An empty folder, which may be the last demo's, and the example application at work in it."""
+def _prepare(folder: Path, campus: Campus) -> Application:
+    """An empty folder, which may be the last demo's, and the example application at work in it, knowing its campus."""
     if folder.exists() and not (folder / _MARK).exists():
         raise click.UsageError(f"{folder} exists and is not an earlier demo's; choose another with --folder")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
     os.environ["CAMPUS_EVENTS"] = str((folder / "events").resolve())
+    os.environ["CAMPUS_KNOWLEDGE"] = str(campus.model.write(folder.resolve()))
     os.environ["CAMPUS_ARCHIVE"] = str((folder / "archive").resolve())
     return load(_EXAMPLE)
 

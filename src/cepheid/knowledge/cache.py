@@ -13,12 +13,13 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyoxigraph import RdfFormat, Store
+from pyoxigraph import RdfFormat, Store, parse
 
 from cepheid.knowledge.sources import Part
 
@@ -27,6 +28,8 @@ _PARTS: Final = 64
 _CLOSURES: Final = 8
 #: Facts of more bytes are also kept as a store on disk: about 150,000 triples, which take a third of a second to load.
 _MANY_BYTES: Final = 20_000_000
+#: Nobody writes for so long.
+_ABANDONED_SECONDS: Final = 3600
 
 
 def default_cache() -> Path:
@@ -62,7 +65,7 @@ class Closure:
     def in_memory(self) -> Store:
         """The facts in memory."""
         store = Store()
-        store.load(path=self.facts, format=RdfFormat.N_TRIPLES, lenient=True)
+        store.bulk_extend(parse(path=self.facts, format=RdfFormat.N_TRIPLES, lenient=True))
         return store
 
 
@@ -126,7 +129,7 @@ class Cache:
 
 def _write_store(closure: Closure) -> None:
     store = Store(str(closure.store))
-    store.bulk_load(path=closure.facts, format=RdfFormat.N_TRIPLES, lenient=True)
+    store.bulk_extend(parse(path=closure.facts, format=RdfFormat.N_TRIPLES, lenient=True))
     store.flush()
 
 
@@ -134,6 +137,9 @@ def _write_store(closure: Closure) -> None:
 def _appearing(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes `path` when all is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob(".new-*"):  # of a process that was killed
+        if time.time() - leftover.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as work:
         new = Path(work) / path.name
         yield new

@@ -46,6 +46,8 @@ class Finding:
     current: Annotation | None
     #: Values of the sample that the current annotation leads nowhere, or to what no triple speaks of.
     unknown: list[str] = field(default_factory=list)
+    #: What may be wrong with the current annotation.
+    hint: str | None = None
     proposals: list[Proposal] = field(default_factory=list)
 
 
@@ -70,6 +72,11 @@ def propose(
                 for text, value in zip(texts, values, strict=True)
                 if not any(_is_known(entity, knowledge) for entity in current.entities(value, knowledge))
             ]
+        if current is not None and current.kind == "lookup" and not knowledge.having(current.lookup):
+            near = knowledge.nearest(current.lookup, prefixes)
+            finding.hint = f"nothing has a {short(current.lookup, prefixes)}" + (
+                f"; did you mean {near}?" if near else ""
+            )
         if kind in _NAMING and (current is None or current.kind == "literal" or finding.unknown):
             property_ = short(current.property, prefixes) if current is not None else names.source_property(annotations)
             finding.proposals = [p for p in names.entities(texts, property_) if _is_better(p, finding)]

@@ -15,7 +15,7 @@ from cepheid.knowledge.rules import Rules, conclusions
 
 Reasoning: TypeAlias = Literal["owl-rl", "none"]
 #: More facts than these are a mistake: a transitive property over everything, a rule without end.
-FACTS: Final = 50_000_000
+FACTS: Final = 10_000_000
 #: Rules in SPARQL that conclude anew after so many rounds have no end.
 ROUNDS: Final = 100
 
@@ -71,7 +71,7 @@ class Conclusions:
 
     def effective(self, added: str, removed: str) -> tuple[str, str]:
         """What a change does to the base: the lines that are not there yet, and those that are and don't stay."""
-        plus, minus = set(added.splitlines()), set(removed.splitlines())
+        plus, minus = (set(as_stored(lines).splitlines()) for lines in (added, removed))
         there = set(self._reasoner.in_base("\n".join(plus | minus)).splitlines()) - self._ruled
         return "\n".join(sorted(plus - there)), "\n".join(sorted((minus - plus) & there))
 
@@ -87,10 +87,6 @@ class Conclusions:
         """All that is true, the base included."""
         return self._reasoner.facts()
 
-    def base(self) -> set[str]:
-        """The base, without what rules added."""
-        return set(self._reasoner.base().splitlines()) - self._ruled
-
     @property
     def ruled(self) -> str:
         """What rules in SPARQL added."""
@@ -102,7 +98,7 @@ class Conclusions:
         steps = []
         for _ in range(ROUNDS):
             said = {line for rule in self._rules.sparql for line in conclusions(rule, self._shadow)}
-            new = said - self._ruled
+            new = set(as_stored("\n".join(said)).splitlines()) - self._ruled
             delta = self._reasoner.apply("\n".join(new), "") if new else ("", "")
             if delta is None:
                 raise KnowledgeError("a rule in SPARQL adds to a list of an axiom; write that into the ontology")
@@ -155,13 +151,21 @@ def code_version() -> str:
 def loaded(facts: str) -> Store:
     """A store of facts."""
     store = Store()
-    store.load(facts.encode(), RdfFormat.N_TRIPLES, lenient=True)
+    # Its own loader would give blank nodes other names than the conclusions have.
+    store.bulk_extend(parse(facts.encode(), RdfFormat.N_TRIPLES, lenient=True))
     return store
 
 
 def quads(lines: str) -> list[Quad]:
     """Lines of N-Triples as pyoxigraph has them; blank nodes keep their names."""
     return [Quad(q.subject, q.predicate, q.object, DefaultGraph()) for q in parse(lines, RdfFormat.N_TRIPLES)]
+
+
+def as_stored(lines: str) -> str:
+    """Lines as a store writes them, which has one form for each number: `"01"` is `"1"`."""
+    store = Store()
+    store.extend(quads(lines))
+    return (store.dump(format=RdfFormat.N_TRIPLES, from_graph=DefaultGraph()) or b"").decode()
 
 
 def change_store(store: Store, added: Sequence[Quad], removed: Sequence[Quad]) -> None:

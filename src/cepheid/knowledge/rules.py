@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyoxigraph import Literal, NamedNode, QueryTriples, Store
+from pyoxigraph import Literal, NamedNode, Quad, QueryTriples, Store
 
 from cepheid.knowledge.errors import KnowledgeError
 from cepheid.knowledge.sources import broken, located
@@ -208,7 +208,7 @@ class _Words:
             return f"<{RDF}type>"
         if kind == "number":
             datatype = XSD + ("decimal" if "." in word else "integer")
-            return str(Literal(word, datatype=NamedNode(datatype)))
+            return _stored(Literal(word, datatype=NamedNode(datatype)))
         if kind == "text" and "\\" not in word:
             return self._literal(word[1:-1])
         return self._refuse()
@@ -217,14 +217,21 @@ class _Words:
         kind, word = self._peek()
         if kind == "language":
             self._take()
-            return str(Literal(value, language=word[1:].lower()))
+            return _stored(Literal(value, language=word[1:]))
         if word == "^^":
             self._take()
-            return str(Literal(value, datatype=NamedNode(self._term()[1:-1])))
+            return _stored(Literal(value, datatype=NamedNode(self._term()[1:-1])))
         return str(Literal(value))
 
     def _refuse(self) -> str:
         raise _NotPlain
+
+
+def _stored(literal: Literal) -> str:
+    """A literal in the one form that a store gives it."""
+    store, any_node = Store(), NamedNode("urn:x")
+    store.add(Quad(any_node, any_node, literal))
+    return str(next(iter(store)).object)
 
 
 def conclusions(rule: Rule, store: Store) -> set[str]:

@@ -73,6 +73,9 @@ class SourceFile:
             raise Rejected([broken(self.name, self.content, error)]) from None
         except UnicodeDecodeError as error:
             raise KnowledgeError(f"{self.name}: not UTF-8 text: {error.reason}") from None
+        graph = next(store.named_graphs(), None)
+        if graph is not None:
+            raise KnowledgeError(f"{self.name}: has the named graph {graph}; knowledge is one graph, without a name")
         text = store.dump(format=RdfFormat.N_TRIPLES, from_graph=DefaultGraph()) or b""
         return Part(self.key, self.hash, text.decode(), tuple(sorted(ontologies(store))), tuple(sorted(imports(store))))
 

@@ -175,19 +175,24 @@ class Knowledge:
         All solutions are of one version: the store gives a question the state it found.
         """
         outcome: list[list[dict[str, Term]] | BaseException] = []
+        begun = threading.Event()
 
-        def ask() -> None:
+        def ask(store: Store) -> None:
             try:
-                with self._lock:
-                    solutions = self._store.query(sparql, prefixes=dict(prefixes))
+                solutions = store.query(sparql, prefixes=dict(prefixes))
+                begun.set()
                 outcome.append(_collected(solutions, seconds, limit))
             except BaseException as error:
                 # Its frames hold the solutions, which no other thread may touch.
                 outcome.append(error.with_traceback(None))
+            finally:
+                begun.set()
 
         # Oxigraph can't be interrupted between two solutions: past its time, the thread is left to its end.
-        worker = threading.Thread(target=ask, daemon=True)
-        worker.start()
+        with self._lock:
+            worker = threading.Thread(target=ask, args=(self._store,), daemon=True)
+            worker.start()
+            begun.wait(seconds)
         worker.join(seconds + 0.05)
         if not outcome:
             raise TooMuch(f"no answer in {seconds:g} s")
@@ -287,7 +292,11 @@ class Knowledge:
             self.prepare()
             assert self._conclusions is not None
             added, removed = self._conclusions.effective(added, removed)
-            delta = self._conclusions.apply(added, removed)
+            try:
+                delta = self._conclusions.apply(added, removed)
+            except KnowledgeError:  # it has no end, and was left in the middle of it
+                self._conclusions = self._conclusions.anew(removed, added)
+                raise
             if delta is None:
                 return self._swap(self._conclusions.anew(added, removed), added, removed)
             plus, minus = quads(delta[0]), quads(delta[1])

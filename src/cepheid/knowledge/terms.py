@@ -20,8 +20,8 @@ RDFS: Final = "http://www.w3.org/2000/01/rdf-schema#"
 OWL: Final = "http://www.w3.org/2002/07/owl#"
 XSD: Final = "http://www.w3.org/2001/XMLSchema#"
 
-#: An IRI can hold everything but these (RFC 3987), and %, which would begin an escape.
-_KEPT_IN_IRIS: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '<>"{}|\\^`%')
+#: What may stand in an IRI as it is (RFC 3987); % would begin an escape, # and [] have their own meaning.
+_KEPT_IN_IRIS: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '<>"{}|\\^`%[]#')
 _IRI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|\\^`]*")
 
 
@@ -46,7 +46,14 @@ def escaped(value: str) -> str:
     """A value as it can stand in an IRI: what an IRI can't hold is percent-encoded, as in `ee:room%20105`."""
     if value.isascii():
         return quote(value, safe=_KEPT_IN_IRIS)
-    return "".join(c if ord(c) >= 0xA0 else quote(c, safe=_KEPT_IN_IRIS) for c in value)
+    return "".join(c if _is_kept(ord(c)) else quote(c, safe=_KEPT_IN_IRIS, errors="surrogatepass") for c in value)
+
+
+def _is_kept(code: int) -> bool:
+    """Whether a character outside ASCII may stand in an IRI: `ucschar` of RFC 3987."""
+    if code >= 0x10000:
+        return code & 0xFFFF <= 0xFFFD and (code < 0xE0000 or 0xE1000 <= code < 0xF0000)
+    return 0xA0 <= code <= 0xD7FF or 0xF900 <= code <= 0xFDCF or 0xFDF0 <= code <= 0xFFEF
 
 
 def short(term: Term | Triple | str, prefixes: Mapping[str, str]) -> str:
