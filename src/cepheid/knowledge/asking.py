@@ -72,7 +72,7 @@ def _ask_one(
         put = [[e.with_variable(part.variable, str(root)).text for e in group] for group in part.groups]
         text = "\n".join(f"{{ {' '.join(group)} }}" for group in put) if len(put) > 1 else "\n".join(put[0])
     names = " ".join(f"?{name}" for name in columns) or "(1 AS ?one)"
-    query = f"SELECT DISTINCT {names} {{ {text} }}"
+    query = f"SELECT DISTINCT {names} {{ {text} }}" + ("" if columns else " LIMIT 1")
     graph = NamedNode(f"{_MARK}:graph:{next(_graphs)}")
     quads = [Quad(root, NamedNode(name), term, graph) for name, term in facts]
     rows = _solutions(knowledge, part, query, prefixes, quads)
