@@ -97,8 +97,8 @@ def checked(text: str) -> Checked:
     return found
 
 
-def columns(sensors: int, count: int, seed: int = 1) -> pa.RecordBatch:
-    """Events a millisecond apart; sensors by Zipf's law, as readings of a few busy ones and many quiet ones."""
+def columns(sensors: int, count: int, seed: int = 1, apart: int = 1000) -> pa.RecordBatch:
+    """Events some microseconds apart; sensors by Zipf's law: a few busy ones and many quiet ones."""
     draw = np.random.default_rng(seed)
     ranks = np.minimum(draw.zipf(1.3, count) - 1, sensors - 1)
     places = draw.permutation(sensors)[ranks]
@@ -106,7 +106,7 @@ def columns(sensors: int, count: int, seed: int = 1) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "id": pa.array(np.arange(count, dtype=np.int64)),
-            "time": pa.array(np.arange(count, dtype=np.int64) * 1000),
+            "time": pa.array(np.arange(count, dtype=np.int64) * apart),
             "sensorID": names.take(pa.array(places)),
             "flowrate": pa.array(draw.uniform(300, 600, count)),
         }

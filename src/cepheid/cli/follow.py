@@ -7,9 +7,10 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cepheid.cli.question import Question
 from cepheid.model.events import Event, EventId
@@ -18,6 +19,9 @@ from cepheid.model.records import MAX_RECORD_BYTES, DeadLetter, RecordDecoder, p
 from cepheid.model.streams import Stream
 from cepheid.model.types import Misfit
 from cepheid.plan.matcher import Matcher
+
+if TYPE_CHECKING:
+    from cepheid.app.live import LiveMatcher
 
 _POLL_SECONDS: Final = 0.05
 _CHUNK: Final = 65_536
@@ -102,10 +106,33 @@ def follow(
 ) -> None:
     """Reads until standard input ends, or for ever; calls `on_match` for each match as soon as it is complete.
 
-    `on_event` is called for each record that was read and is an event, late ones and duplicates included.
+    `on_event` is called for each record that was read and is an event, late ones and duplicates included. With PATHs
+    the knowledge is followed too: its files, and `cepheid knowledge apply`.
     """
+    with ExitStack() as running:
+        _follow(question, _matcher(question, now, running), streams, files, on_match, on_letter, on_event)
+
+
+def _matcher(question: Question, now: int, running: ExitStack) -> Matcher | LiveMatcher:
+    if question.semantic is None or question.known is None:
+        return Matcher(question.checked, now, eager=True)
+    from cepheid.app.live import LiveMatcher
+    from cepheid.knowledge.follow import Follower
+
+    running.enter_context(Follower(question.known.knowledge))
+    return LiveMatcher(question.original, question.known, now, eager=True)
+
+
+def _follow(
+    question: Question,
+    matcher: Matcher | LiveMatcher,
+    streams: Sequence[Stream],
+    files: Sequence[str],
+    on_match: Callable[[Match], None],
+    on_letter: Callable[[DeadLetter], None],
+    on_event: Callable[[], None],
+) -> None:
     checked = question.checked
-    matcher = Matcher(checked, now, eager=True, semantic=question.filter())
     marks = Watermarks({stream.name: stream for stream in streams}, lambda: time.time_ns() // 1000)
     decoder = RecordDecoder(streams)
     tails = [_Tail(name) for name in files]
@@ -132,7 +159,7 @@ def follow(
         on_match(match)
 
 
-def _emit(matcher: Matcher, watermark: int | None, on_match: Callable[[Match], None]) -> None:
+def _emit(matcher: Matcher | LiveMatcher, watermark: int | None, on_match: Callable[[Match], None]) -> None:
     if watermark is not None:
         for match in matcher.advance(watermark):
             on_match(match)

@@ -21,7 +21,7 @@ from pyoxigraph import Literal as RdfLiteral
 from cepheid.knowledge.errors import TooMuch
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.terms import XSD, Term, short
-from cepheid.language.parts import Part
+from cepheid.language.parts import ROOT, Part
 from cepheid.language.path import Element, Token, written
 from cepheid.model.time import TimeError, format_instant, parse_instant
 from cepheid.model.types import INT64_MAX, INT64_MIN, Value
@@ -44,7 +44,11 @@ def ask_all(
     knowledge: Knowledge, part: Part, prefixes: Mapping[str, str], roots: Sequence[Facts], columns: Sequence[str]
 ) -> list[list[Solution]]:
     """For each root the distinct solutions of a part, as far as the columns go. One execution, but with MINUS."""
-    if part.variable is None or any(t.text.upper() == "MINUS" for e in part.elements for t in e.tokens):
+    if (
+        part.variable is None
+        or len(roots) == 1
+        or any(t.text.upper() == "MINUS" for e in part.elements for t in e.tokens)
+    ):
         return [_ask_one(knowledge, part, prefixes, facts, columns) for facts in roots]
     found: list[list[Solution]] = [[] for _ in roots]
     mark, number_of = NamedNode(_MARK), next(_graphs)
@@ -66,13 +70,9 @@ def _ask_one(
     knowledge: Knowledge, part: Part, prefixes: Mapping[str, str], facts: Facts, columns: Sequence[str]
 ) -> list[Solution]:
     """The same of one root, whose node stands wherever the variable did."""
-    root = NamedNode(f"{_MARK}:0")
-    text = part.text
-    if part.variable is not None:
-        put = [[e.with_variable(part.variable, str(root)).text for e in group] for group in part.groups]
-        text = "\n".join(f"{{ {' '.join(group)} }}" for group in put) if len(put) > 1 else "\n".join(put[0])
+    root, text = NamedNode(ROOT), part.text_of_root
     names = " ".join(f"?{name}" for name in columns) or "(1 AS ?one)"
-    query = f"SELECT DISTINCT {names} {{ {text} }}"
+    query = f"SELECT DISTINCT {names} {{ {text} }}" + ("" if columns else " LIMIT 1")
     graph = NamedNode(f"{_MARK}:graph:{next(_graphs)}")
     quads = [Quad(root, NamedNode(name), term, graph) for name, term in facts]
     rows = _solutions(knowledge, part, query, prefixes, quads)

@@ -18,6 +18,14 @@ from cepheid.language import syntax
 from cepheid.language.path import Element, PathFault, Token, elements, groups, written
 from cepheid.language.syntax import Expression
 
+#: The root node of an event that is asked for by itself.
+ROOT: Final = "urn:cepheid:root:0"
+
+
+def _as_text(groups: Sequence[Sequence[Element]]) -> str:
+    inside = ["\n".join(e.text for e in group) for group in groups]
+    return inside[0] if len(inside) == 1 else "\n".join(f"{{ {text} }}" for text in inside)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -43,8 +51,14 @@ class Part:
     @cached_property
     def text(self) -> str:
         """The part as SPARQL."""
-        inside = ["\n".join(e.text for e in group) for group in self.groups]
-        return inside[0] if len(inside) == 1 else "\n".join(f"{{ {text} }}" for text in inside)
+        return _as_text(self.groups)
+
+    @cached_property
+    def text_of_root(self) -> str:
+        """The same of one event, whose root node stands wherever its variable does."""
+        if self.variable is None:
+            return self.text
+        return _as_text([[e.with_variable(self.variable, f"<{ROOT}>") for e in group] for group in self.groups])
 
 
 @dataclass(frozen=True, slots=True)
