@@ -97,8 +97,9 @@ fn nothing_is_allocated_once_everything_has_its_size() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     (100..400).for_each(&mut round);
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
-    for book in engine.shared().books.operators.iter() {
-        assert_eq!((book.fired.get(), book.failed.get()), (400, 0));
+    let graph = engine.shared().graph();
+    for operator in &graph.parts.operators {
+        assert_eq!((operator.book.fired.get(), operator.book.failed.get()), (400, 0));
     }
-    assert!(engine.shared().books.consumers[1].lost.get() > 0);
+    assert!(graph.parts.consumers[1].book.lost.get() > 0);
 }

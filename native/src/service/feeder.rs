@@ -4,9 +4,8 @@
 //! hold up what stands behind it in the log. The log keeps it in any case.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,8 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers};
 use crate::record;
 use crate::service::engine::{Accepted, Shared};
+use crate::service::graph::Graph;
+use crate::service::parts::Stream;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt};
 
 /// Under this name the log knows how far the engine has come.
@@ -72,8 +73,7 @@ impl Feeder {
             fed: Arc::clone(&fed),
             stop: Arc::clone(&stop),
             streams: Vec::new(),
-            generation: None,
-            renumbered: Vec::new(),
+            seen: None,
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
@@ -102,9 +102,9 @@ struct Feeding {
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
     /// By the log's number of a stream, the engine's; None for one that it does not have so.
-    streams: Vec<Option<usize>>,
-    generation: Option<u64>,
-    renumbered: Vec<u8>,
+    streams: Vec<Option<Arc<Stream>>>,
+    /// What that was found with: the engine's graph, and the log's streams.
+    seen: Option<(Arc<Graph>, u64)>,
 }
 
 impl Feeding {
@@ -113,6 +113,7 @@ impl Feeding {
         let _ = adopt(Policy::RoundRobin(WATCHDOG));
         let mut committed = Instant::now();
         while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
+            self.look();
             match self.feed() {
                 Ok(true) => {}
                 Ok(false) => {
@@ -129,6 +130,20 @@ impl Feeding {
             }
         }
         self.commit();
+        *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Finds the engine's streams among the log's, if either has changed.
+    fn look(&mut self) {
+        let (graph, generation) = (self.engine.current.load(), self.follower.generation());
+        let is_seen = |(seen, known): &(Arc<Graph>, u64)| Arc::ptr_eq(seen, &graph) && *known == generation;
+        if !self.seen.as_ref().is_some_and(is_seen) {
+            self.streams = self.matched(&graph);
+            let rings = self.streams.iter().flatten().map(|stream| stream.ring).collect();
+            *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = Some(rings);
+            // Last: while it holds the graph of before, nothing of that is cleared away.
+            self.seen = Some((Arc::clone(&graph), generation));
+        }
     }
 
     /// Pushes the next batch; whether there was one.
@@ -136,11 +151,8 @@ impl Feeding {
         if !self.follower.advance()? {
             return Ok(false);
         }
-        if self.generation != Some(self.follower.generation()) {
-            self.streams = self.matched();
-            self.generation = Some(self.follower.generation());
-        }
-        let Some(batch) = self.follower.batch() else {
+        self.look();
+        let (Some(batch), Some((graph, _))) = (self.follower.batch(), &self.seen) else {
             return Ok(false);
         };
         for (_, bytes) in batch.records() {
@@ -148,15 +160,7 @@ impl Feeding {
                 self.fed.unfit.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            let bytes = if usize::from(record::stream(bytes)) == *stream {
-                bytes
-            } else {
-                self.renumbered.clear();
-                self.renumbered.extend_from_slice(bytes);
-                record::set_stream(&mut self.renumbered, *stream as u16);
-                &self.renumbered
-            };
-            let counter = match self.engine.push(*stream, bytes) {
+            let counter = match self.engine.push_to(graph, stream, &stream.spec.schema, bytes) {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,
                 Ok(Accepted::Duplicate) => &self.fed.duplicate,
@@ -170,17 +174,20 @@ impl Feeding {
         Ok(true)
     }
 
-    /// The engine's numbers of the log's streams, of those that both mean the same by.
-    fn matched(&self) -> Vec<Option<usize>> {
-        let known = &self.engine.spec.streams;
+    /// The engine's streams, by the log's numbers, of those that both mean the same by; removed ones as well, until the log
+    /// does not have them any more either.
+    fn matched(&self, graph: &Graph) -> Vec<Option<Arc<Stream>>> {
         let streams = self.follower.streams().iter().enumerate();
         streams
             .map(|(number, stream)| {
-                let place = known.iter().position(|known| known.name == stream.name)?;
                 let layout = stream.layout(number as u16).ok()?;
-                let names = stream.attributes.iter().map(|(name, _)| name);
-                let same = layout.kinds == known[place].schema.kinds && names.eq(&known[place].attributes);
-                same.then_some(place)
+                let is_it = |known: &&Arc<Stream>| {
+                    let names = stream.attributes.iter().map(|(name, _)| name);
+                    let known = &known.spec;
+                    known.name == stream.name && known.schema.kinds == layout.kinds && names.eq(&known.attributes)
+                };
+                let leaving = graph.leaving.streams.iter().rev();
+                graph.parts.streams.iter().chain(leaving).find(is_it).cloned()
             })
             .collect()
     }
