@@ -14,6 +14,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 
 use crate::digest::hex;
+use crate::found::Match;
 use crate::found_columns::Names;
 use crate::json::Fault;
 use crate::machine;
@@ -25,6 +26,7 @@ use crate::python_shown::Shown;
 use crate::record::{Record, Schema};
 use crate::service::books::Fate;
 use crate::service::change::Changed;
+use crate::service::derived::Unlogged;
 use crate::service::engine::{Accepted, Engine, Shared};
 use crate::service::feeder::Feeder;
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
@@ -200,7 +202,9 @@ type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
 
 /// A query of a lane.
 struct LaneQuery {
+    lane: Arc<Lane>,
     matches: Arc<Vec<Matches>>,
+    unlogged: Arc<Vec<Unlogged>>,
     number: usize,
     plan: Plan,
     shown: Shown,
@@ -213,7 +217,7 @@ pub struct PyEngine {
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
-    lanes: Mutex<Vec<Lane>>,
+    lanes: Mutex<Vec<Arc<Lane>>>,
     queries: Mutex<HashMap<String, LaneQuery>>,
 }
 
@@ -224,6 +228,13 @@ impl PyEngine {
         found
             .cloned()
             .ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
+    }
+
+    fn unlogged_of(&self, py: Python<'_>, query: &str) -> PyResult<(Arc<Vec<Unlogged>>, usize)> {
+        let queries = lock(py, &self.queries);
+        let known = queries.get(query);
+        let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
+        Ok((Arc::clone(&known.unlogged), known.number))
     }
 }
 
@@ -480,8 +491,7 @@ impl PyEngine {
         guard(|| {
             let lane = LaneSpec::read(spec).map_err(refused)?;
             let level = lane.level;
-            let graph = self.engine.shared().graph();
-            let own = &graph.spec;
+            let own = self.engine.shared().graph().spec.clone();
             let real_time = own.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
             let policies = policies(own.levels.len(), own.prioritised, real_time);
             let policy = policies.get(level).copied();
@@ -491,10 +501,13 @@ impl PyEngine {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),
             })?;
+            let lane = Arc::new(lane);
             for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
                 let plan = Plan::read(&plan).map_err(refused)?;
                 let query = LaneQuery {
+                    lane: Arc::clone(&lane),
                     matches: Arc::clone(&lane.matches),
+                    unlogged: Arc::clone(&lane.unlogged),
                     number,
                     shown: Shown::new(py, &plan, &Names { outputs, groups }),
                     plan,
@@ -502,6 +515,24 @@ impl PyEngine {
                 lock(py, &self.queries).insert(name, query);
             }
             lock(py, &self.lanes).push(lane);
+            Ok(())
+        })
+    }
+
+    /// Takes queries out of their lanes; a lane that has none left ends.
+    fn remove_queries(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        guard(|| {
+            for name in names {
+                let Some(query) = lock(py, &self.queries).remove(&name) else {
+                    continue;
+                };
+                if !query.lane.remove(query.number) {
+                    let mut lanes = lock(py, &self.lanes);
+                    lanes.retain(|lane| !Arc::ptr_eq(lane, &query.lane));
+                    drop(lanes);
+                    py.detach(|| drop(query.lane));
+                }
+            }
             Ok(())
         })
     }
@@ -528,6 +559,39 @@ impl PyEngine {
             let id = hex(&delivery.found.id(&known.plan));
             let tuple = known.shown.tuple(py, &delivery.found, &id)?;
             Ok(Some((tuple, delivery.end, delivery.stale)))
+        })
+    }
+
+    /// The first matches of a query that the log does not have yet, as `read_match` gives them, waited for at most so many
+    /// seconds; None when the engine has stopped and the log has all. They stay until `logged`.
+    fn unlogged<'py>(
+        &self,
+        py: Python<'py>,
+        query: &str,
+        most: usize,
+        patience: f64,
+    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+        guard(|| {
+            let patience = seconds(patience)?;
+            let (unlogged, number) = self.unlogged_of(py, query)?;
+            let Some(found) = py.detach(|| unlogged[number].first(most, patience)) else {
+                return Ok(None);
+            };
+            let queries = lock(py, &self.queries);
+            let Some(known) = queries.get(query) else {
+                return Ok(None);
+            };
+            let tuple = |found: &Arc<Match>| known.shown.tuple(py, found, &hex(&found.id(&known.plan)));
+            found.iter().map(tuple).collect::<PyResult<_>>().map(Some)
+        })
+    }
+
+    /// The log has so many more matches of a query.
+    fn logged(&self, py: Python<'_>, query: &str, count: usize) -> PyResult<()> {
+        guard(|| {
+            let (unlogged, number) = self.unlogged_of(py, query)?;
+            unlogged[number].logged(count);
+            Ok(())
         })
     }
 
@@ -571,7 +635,10 @@ impl PyEngine {
             let timeout = seconds(timeout)?;
             let feeder = lock(py, &self.feeder).take();
             let lanes = std::mem::take(&mut *lock(py, &self.lanes));
-            py.detach(|| drop((feeder, lanes)));
+            py.detach(|| {
+                lanes.iter().for_each(|lane| lane.stop());
+                drop((feeder, lanes));
+            });
             Ok(py.detach(|| self.engine.stop(timeout)))
         })
     }

@@ -302,8 +302,17 @@ class Engine:
     ) -> None:
         """Runs queries of a level over the log in a folder (src/cepheid/service/lanes.py)."""
 
+    def remove_queries(self, names: list[str]) -> None:
+        """Takes queries out of their lanes; a lane that has none left ends."""
+
     def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
         """The next match of a query in a lane, the end of its validity, and whether it is stale."""
+
+    def unlogged(self, query: str, most: int, patience: float) -> list[Row] | None:
+        """The first matches that the log does not have yet, which stay; None when no more come."""
+
+    def logged(self, query: str, count: int) -> None:
+        """The log has so many more matches of a query."""
 
     def query_counts(self) -> dict[str, tuple[int, int, int]]:
         """What became of the matches of each query: found, shed and lost."""

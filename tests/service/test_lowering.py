@@ -14,7 +14,7 @@ from cepheid.app.application import Application
 from cepheid.app.builder import Builder
 from cepheid.app.load import load
 from cepheid.language.errors import Rejected
-from cepheid.service.lowering import NotYet, lower
+from cepheid.service.lowering import lower
 
 CAMPUS = Path(next(iter(cepheid.examples.__path__))) / "campus" / "app.yaml"
 
@@ -54,14 +54,24 @@ def test_replacement_is_as_configured() -> None:
     assert not spec_of(application)["streams"][0]["replace"]
 
 
-def test_an_operator_that_reads_a_query_is_not_lowered_yet() -> None:
+def test_a_query_that_an_operator_reads_is_a_stream_to_it() -> None:
     build = Builder("b")
     stream = build.stream("s", {"x": "int"})
     query = build.query("q", "SELECT ?e.x FROM (?e, s)")
     build.consumer("c", build.threshold("t", query, above=1.0, attribute="x"))
     build.consumer("d", stream)
-    with pytest.raises(NotYet, match="operator 't' reads the query 'q'"):
-        spec_of(build.build())
+    spec = spec_of(build.build())
+    assert [stream["name"] for stream in spec["streams"]] == ["q", "s"]
+    assert spec["operators"][0]["inputs"] == [0]
+
+
+def test_an_operator_that_a_query_reads_has_a_consumer_that_logs_it() -> None:
+    build = Builder("b")
+    strong = build.threshold("t", build.stream("s", {"x": "int"}), above=1.0, attribute="x")
+    build.query("q", "SELECT ?e.id FROM (?e, t)")
+    spec = spec_of(build.build())
+    assert strong.name == "t"
+    assert [(one["name"], one["input"], one["stale"]) for one in spec["consumers"]] == [("log:t", 1, "mark")]
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,18 @@ pub(super) fn tidy(shared: &Shared, control: &mut Control) {
     next.leaving
         .consumers
         .retain(|consumer| !consumers.iter().any(|gone| Arc::ptr_eq(gone, consumer)));
+    for producer in next.producers.iter_mut().flatten() {
+        // What will produce nothing more may be held by others still; those that read it are gone all the same.
+        let own = producer.level;
+        let readers = &mut producer.readers;
+        let is_gone = |reader: &Reader| operators.contains(&reader.operator.ring);
+        let edges = readers.remote.iter().filter(|(reader, _)| is_gone(reader));
+        control.ended_edges.extend(edges.map(|(_, number)| (own, *number)));
+        readers.remote.retain(|(reader, _)| !is_gone(reader));
+        readers.local.retain(|reader| !is_gone(reader));
+        let stays = |consumer: &Arc<Consumer>| !consumers.iter().any(|gone| Arc::ptr_eq(gone, consumer));
+        readers.consumers.retain(|(consumer, _)| stays(consumer));
+    }
     for ring in streams.iter().chain(&operators) {
         if let Some(producer) = next.producers[*ring].take() {
             let edges = producer.readers.remote.iter();

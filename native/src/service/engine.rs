@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct Shared {
     pub(super) fed: Mutex<Option<HashSet<usize>>>,
     pub(super) running: AtomicUsize,
     stopping: AtomicBool,
+    /// When it had started.
+    began: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -47,6 +49,11 @@ impl Shared {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// How long it has been running.
+    pub(super) fn age(&self) -> Duration {
+        self.began.get().map_or(Duration::ZERO, Instant::elapsed)
     }
 
     /// What runs now. Hold it for a moment only: what was removed can't end before it is let go of.
@@ -190,9 +197,11 @@ impl Engine {
             fed: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            began: OnceLock::new(),
         });
         let engine = Engine { shared };
         engine.change(spec, given, &[])?;
+        engine.shared.began.get_or_init(Instant::now);
         threads::watch(&engine.shared)?;
         Ok(engine)
     }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::log::follower::From;
-use crate::log::{Error, Follower, consumers};
+use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
 use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
@@ -95,14 +95,24 @@ impl Drop for Feeder {
     }
 }
 
+/// A stream of the log, to the engine.
+#[derive(Debug)]
+enum Known {
+    As(Arc<Stream>),
+    /// Nothing here reads it: an operator's output, say.
+    Unread,
+    /// It is not what the engine takes it for.
+    Unfit,
+}
+
 struct Feeding {
     engine: Arc<Shared>,
     folder: PathBuf,
     follower: Follower,
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
-    /// By the log's number of a stream, the engine's; None for one that it does not have so.
-    streams: Vec<Option<Arc<Stream>>>,
+    /// By the log's number of a stream, the engine's.
+    streams: Vec<Known>,
     /// What that was found with: the engine's graph, and the log's streams.
     seen: Option<(Arc<Graph>, u64)>,
 }
@@ -139,7 +149,11 @@ impl Feeding {
         let is_seen = |(seen, known): &(Arc<Graph>, u64)| Arc::ptr_eq(seen, &graph) && *known == generation;
         if !self.seen.as_ref().is_some_and(is_seen) {
             self.streams = self.matched(&graph);
-            let rings = self.streams.iter().flatten().map(|stream| stream.ring).collect();
+            let known = self.streams.iter().filter_map(|known| match known {
+                Known::As(stream) => Some(stream.ring),
+                Known::Unread | Known::Unfit => None,
+            });
+            let rings = known.collect();
             *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = Some(rings);
             // Last: while it holds the graph of before, nothing of that is cleared away.
             self.seen = Some((Arc::clone(&graph), generation));
@@ -156,9 +170,16 @@ impl Feeding {
             return Ok(false);
         };
         for (_, bytes) in batch.records() {
-            let Some(Some(stream)) = self.streams.get(usize::from(record::stream(bytes))) else {
-                self.fed.unfit.fetch_add(1, Ordering::Relaxed);
-                continue;
+            let stream = match self.streams.get(usize::from(record::stream(bytes))) {
+                Some(Known::As(stream)) => stream,
+                Some(Known::Unread) => {
+                    self.fed.unread.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                Some(Known::Unfit) | None => {
+                    self.fed.unfit.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
             };
             let counter = match self.engine.push_to(graph, stream, &stream.spec.schema, bytes) {
                 Ok(Accepted::Yes) => &self.fed.accepted,
@@ -174,22 +195,26 @@ impl Feeding {
         Ok(true)
     }
 
-    /// The engine's streams, by the log's numbers, of those that both mean the same by; removed ones as well, until the log
-    /// does not have them any more either.
-    fn matched(&self, graph: &Graph) -> Vec<Option<Arc<Stream>>> {
+    /// What the log's streams are to the engine; removed ones are known until the log does not have them any more either.
+    fn matched(&self, graph: &Graph) -> Vec<Known> {
         let streams = self.follower.streams().iter().enumerate();
-        streams
-            .map(|(number, stream)| {
-                let layout = stream.layout(number as u16).ok()?;
-                let is_it = |known: &&Arc<Stream>| {
-                    let names = stream.attributes.iter().map(|(name, _)| name);
-                    let known = &known.spec;
-                    known.name == stream.name && known.schema.kinds == layout.kinds && names.eq(&known.attributes)
-                };
-                let leaving = graph.leaving.streams.iter().rev();
-                graph.parts.streams.iter().chain(leaving).find(is_it).cloned()
-            })
-            .collect()
+        let known = |(number, stream): (usize, &StreamSchema)| {
+            let leaving = graph.leaving.streams.iter().rev();
+            let mut named = graph.parts.streams.iter().chain(leaving);
+            let mut named = named.by_ref().filter(|known| known.spec.name == stream.name).peekable();
+            if named.peek().is_none() {
+                return Known::Unread;
+            }
+            let kinds = stream.layout(number as u16).map(|layout| layout.kinds);
+            let fits = |known: &&Arc<Stream>| {
+                let names = stream.attributes.iter().map(|(name, _)| name);
+                kinds.as_ref().is_ok_and(|kinds| *kinds == known.spec.schema.kinds) && names.eq(&known.spec.attributes)
+            };
+            named
+                .find(fits)
+                .map_or(Known::Unfit, |known| Known::As(Arc::clone(known)))
+        };
+        streams.map(known).collect()
     }
 
     fn commit(&self) {

@@ -92,6 +92,12 @@ impl Instance {
         }
     }
 
+    /// Counts its outputs on from a number, above those of any that had its name before.
+    pub fn count_from(mut self, emitted: i64) -> Instance {
+        self.emitted = emitted;
+        self
+    }
+
     /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.
     pub fn run(
         &mut self,

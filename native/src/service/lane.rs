@@ -18,12 +18,11 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
+use crate::service::derived::Unlogged;
 use crate::service::scheduling::{LevelPolicy, adopt};
 use crate::standing::Standing;
 use crate::value::Val;
 
-/// Under this name, and the level's rank, the log knows how far a lane has come.
-const CONSUMER: &str = "queries";
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 /// So long it waits for the log before it looks at the clock.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -40,6 +39,10 @@ struct QuerySpec {
     /// VALID, in microseconds.
     valid: Option<i64>,
     sheds: bool,
+    /// Whether its matches are events of the log too.
+    is_read: bool,
+    /// What was found up to this offset was delivered before.
+    silent_to: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ struct StreamSpec {
     lateness: i64,
     idle: Option<i64>,
     valid_for: Option<i64>,
+    /// How long an event is on its way here after its time; an idle stream follows the clock at that distance.
+    delay: i64,
 }
 
 /// A level's queries, as src/cepheid/service/lowering.py writes them.
@@ -55,6 +60,8 @@ struct StreamSpec {
 pub struct LaneSpec {
     /// The rank of the level.
     pub level: usize,
+    /// Under this name the log knows how far the lane has come.
+    consumer: String,
     queries: Vec<QuerySpec>,
     streams: Vec<StreamSpec>,
 }
@@ -69,6 +76,8 @@ impl LaneSpec {
                 limit: item.member("limit")?.optional(Json::index)?,
                 valid: item.member("valid")?.optional(Json::int)?,
                 sheds: item.member("stale")?.text()? == "shed",
+                is_read: item.member("read")?.bool()?,
+                silent_to: item.member("silent")?.index()? as u64,
             })
         };
         let stream = |item: &Json| {
@@ -77,10 +86,12 @@ impl LaneSpec {
                 lateness: item.member("lateness")?.int()?,
                 idle: item.member("idle")?.optional(Json::int)?,
                 valid_for: item.member("valid_for")?.optional(Json::int)?,
+                delay: item.member("delay")?.int()?,
             })
         };
         Ok(LaneSpec {
             level: json.member("level")?.index()?,
+            consumer: json.member("consumer")?.text()?.to_owned(),
             queries: json.member("queries")?.each(query)?,
             streams: json.member("streams")?.each(stream)?,
         })
@@ -184,8 +195,12 @@ impl Matches {
 pub struct Lane {
     /// By query.
     pub matches: Arc<Vec<Matches>>,
+    /// By query, what the log is to have; nothing of those that nobody reads.
+    pub unlogged: Arc<Vec<Unlogged>>,
+    /// By query, whether it was taken out.
+    removed: Arc<Vec<AtomicBool>>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Why a lane could not begin.
@@ -201,21 +216,22 @@ impl Lane {
     /// Begins to follow the log in a folder.
     pub fn start(spec: LaneSpec, policy: LevelPolicy, folder: PathBuf) -> Result<Lane, Refused> {
         let groups = groups(&spec).map_err(Refused::Plan)?;
-        let consumer = format!("{CONSUMER}-{}", spec.level);
-        let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
         let follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
+        let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
+        let removed: Arc<Vec<AtomicBool>> = Arc::new(spec.queries.iter().map(|_| AtomicBool::new(false)).collect());
         let mut running = Running {
             spec,
             policy,
             folder,
-            consumer,
+            removed: Arc::clone(&removed),
             follower,
             groups,
             matches: Arc::clone(&matches),
+            unlogged: Arc::clone(&unlogged),
             stop: Arc::clone(&stop),
-            silent_to: silent_to.unwrap_or(0),
+            read_to: None,
             layouts: Vec::new(),
             generation: None,
         };
@@ -225,18 +241,34 @@ impl Lane {
         let thread = thread.map_err(|error| Refused::Log(Error::Io("start a thread for", PathBuf::new(), error)))?;
         Ok(Lane {
             matches,
+            unlogged,
+            removed,
             stop,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// Ends it, and waits until it has.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// Takes a query out: it finds nothing more, and who reads it comes to an end. Whether the lane has others left.
+    pub fn remove(&self, number: usize) -> bool {
+        self.removed[number].store(true, Ordering::SeqCst);
+        self.matches[number].end();
+        self.unlogged[number].end();
+        self.removed.iter().any(|removed| !removed.load(Ordering::SeqCst))
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -264,7 +296,7 @@ impl Clock {
         let seen = self.greatest.saturating_sub(self.stream.lateness);
         match self.stream.idle {
             Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
-                seen.max(now().saturating_sub(self.stream.lateness))
+                seen.max(now().saturating_sub(self.stream.lateness + self.stream.delay))
             }
             _ => seen,
         }
@@ -308,6 +340,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
                     lateness: 0,
                     idle: None,
                     valid_for: None,
+                    delay: 0,
                 }),
             greatest: i64::MIN,
             heard: Instant::now(),
@@ -355,13 +388,14 @@ struct Running {
     spec: LaneSpec,
     policy: LevelPolicy,
     folder: PathBuf,
-    consumer: String,
+    removed: Arc<Vec<AtomicBool>>,
     follower: Follower,
     groups: Vec<Group>,
     matches: Arc<Vec<Matches>>,
+    unlogged: Arc<Vec<Unlogged>>,
     stop: Arc<AtomicBool>,
-    /// What was found up to this offset was delivered before.
-    silent_to: u64,
+    /// What was found up to this offset was read a moment ago.
+    read_to: Option<u64>,
     layouts: Vec<Schema>,
     generation: Option<u64>,
 }
@@ -373,6 +407,12 @@ impl Running {
         let mut period = Instant::now();
         let mut busy = Duration::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
+            let mut waiting = self.unlogged.iter().enumerate();
+            if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) {
+                thread::sleep(PATIENCE);
+                continue;
+            }
+            self.let_go();
             let began = Instant::now();
             let went_on = self.follow().unwrap_or(false);
             busy += began.elapsed();
@@ -388,6 +428,18 @@ impl Running {
         }
         self.commit();
         self.matches.iter().for_each(Matches::end);
+        self.unlogged.iter().for_each(Unlogged::end);
+    }
+
+    fn is_removed(&self, number: usize) -> bool {
+        self.removed[number].load(Ordering::Relaxed)
+    }
+
+    /// Lets go of queries that stand together when none of them is wanted any more.
+    fn let_go(&mut self) {
+        let removed = &self.removed;
+        let is_wanted = |number: &usize| !removed[*number].load(Ordering::Relaxed);
+        self.groups.retain(|group| group.queries.iter().any(is_wanted));
     }
 
     /// A real-time thread leaves some time to others, so that Linux never stops all of them.
@@ -431,17 +483,20 @@ impl Running {
     }
 
     fn advance(&mut self, idle_counts: bool) {
-        let silent = self.follower.offset() <= self.silent_to;
+        let offset = self.follower.offset();
         for group in &mut self.groups {
             let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
             let Some(watermark) = watermarks.min() else { continue };
             for (place, found) in group.standing.advance(Some(watermark)) {
-                if silent {
-                    continue;
-                }
                 let number = group.queries[place];
                 let query = &self.spec.queries[number];
+                if offset <= query.silent_to || self.removed[number].load(Ordering::Relaxed) {
+                    continue;
+                }
                 for found in found {
+                    if query.is_read {
+                        self.unlogged[number].put(found.clone());
+                    }
                     let end = end(query, &group.clocks, &found);
                     let stale = end.is_some_and(|end| now() >= end);
                     let delivery = Delivery { found, end, stale };
@@ -451,12 +506,16 @@ impl Running {
         }
     }
 
-    /// Says how far it has come, once all that was found is read: what was not is to be found again.
-    fn commit(&self) {
-        if self.matches.iter().any(|matches| !matches.lock().matches.is_empty()) {
-            return;
+    /// Says how far it had come when it was last here with all that was found read and logged. What was found since is
+    /// found again after a crash, because what was read a moment ago may not have come to its reader.
+    fn commit(&mut self) {
+        if let Some(offset) = self.read_to.take() {
+            let _ = consumers::commit(&self.folder, &self.spec.consumer, offset);
         }
-        let _ = consumers::commit(&self.folder, &self.consumer, self.follower.offset());
+        let mut wanted = (0..self.matches.len()).filter(|number| !self.is_removed(*number));
+        if wanted.all(|number| self.matches[number].lock().matches.is_empty() && self.unlogged[number].is_empty()) {
+            self.read_to = Some(self.follower.offset());
+        }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod binding;
 pub mod books;
 pub mod change;
 pub mod consumer;
+pub mod derived;
 pub mod engine;
 pub mod feeder;
 pub mod graph;

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::json::{Fault, fault};
 use crate::service::binding::Binding;
@@ -127,7 +128,15 @@ impl Next {
         }
         next.levels(&graphs, old, &spec)?;
         let topology = Topology::new(&spec);
-        next.parts(old, &spec, &topology, &mut given, renewed, &mut used_rings)?;
+        next.parts(
+            old,
+            &spec,
+            &topology,
+            &mut given,
+            renewed,
+            &mut used_rings,
+            shared.age(),
+        )?;
         if used_rings.iter().any(|ring| *ring >= MAX_RINGS) {
             return fault("there are more streams and operators than numbers for them");
         }
@@ -216,8 +225,11 @@ impl Next {
         given: &mut Given,
         renewed: &[String],
         used: &mut HashSet<usize>,
+        age: Duration,
     ) -> Result<(), Fault> {
         let mut parts = Parts::default();
+        // By microseconds: faster than that no operator produces, so that ids do not come again under the same name.
+        let first = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
         let (mut kept, mut names) = (HashSet::new(), Vec::new());
         for stream in &spec.streams {
             let same = old.parts.streams.iter().find(|other| other.is(stream));
@@ -254,7 +266,8 @@ impl Next {
             let (level, ring) = (self.graph.ranks[operator.level], unused(used));
             let binding = Binding::new(rules(spec, topology, place));
             let unbuilt = Unbuilt::new(spec, place, sources.collect(), level, binding, ring);
-            let made = unbuilt.build(Instance::new(spec, inputs, place, ring, process));
+            let instance = Instance::new(spec, inputs, place, ring, process).count_from(first);
+            let made = unbuilt.build(instance);
             parts.operators.push(Arc::new(made));
         }
         let known = old.parts.operators.iter().map(|operator| operator.spec.name.clone());
@@ -386,7 +399,12 @@ impl Next {
         let mut known: HashMap<[usize; 4], (usize, Option<usize>)> = HashMap::new();
         for producer in old.producers.iter().flatten() {
             for (reader, number) in &producer.readers.remote {
-                let key = [producer.level, producer.source.ring(), reader.operator.ring, reader.edge];
+                let key = [
+                    producer.level,
+                    producer.source.ring(),
+                    reader.operator.ring,
+                    reader.edge,
+                ];
                 known.insert(key, (*number, level_of(old, &reader.operator)));
             }
         }

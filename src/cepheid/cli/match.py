@@ -33,6 +33,7 @@ from cepheid.model.readers import EventFile, read_events, rereadable, without_du
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
 from cepheid.model.time import TimeError, parse_instant
+from cepheid.plan.typing import derive
 
 #: So many dead letters are shown one by one.
 _SHOWN_LETTERS = 5
@@ -176,7 +177,7 @@ def _catalogue(app: str | None, sources: Sequence[EventFile], tree: syntax.Query
     """The application's names; without one, what the input shows (rules E3 and Q1)."""
     if app is not None:
         graph = load(app).graph
-        return Catalogue(graph.streams, graph.default_stream, graph.prefixes, graph.properties)
+        return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties)
     streams = {stream.name: stream for stream in infer(sources)}
     default = next(iter(streams)) if len(streams) == 1 else None
     absent = {name for r in tree.ranges for name in r.streams} - set(streams)

@@ -28,9 +28,13 @@ _AS_ATTRIBUTE: Final = {ValueType.DURATION: Type.INT, ValueType.NODE: Type.STRIN
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The schema of each stream, operator and query that has one, the checked queries, and what is wrong."""
+    """The schema of each stream, operator and query that has one, the checked queries, and what is wrong.
+
+    `streams` are what a query can read: an operator's or a query's events are a stream like any other (rule G7).
+    """
 
     schemas: Mapping[str, Schema]
+    streams: Mapping[str, Stream]
     queries: Mapping[str, Checked]
     problems: list[Problem]
 
@@ -53,7 +57,7 @@ def derive(graph: Graph) -> Typed:
         if schema is not None:
             known[name] = schema
             streams[name] = Stream(name, schema, id_kind="string" if name in graph.queries else None)
-    return Typed(known, queries, problems)
+    return Typed(known, streams, queries, problems)
 
 
 def _operator(operator: Operator, known: Mapping[str, Schema], problems: list[Problem]) -> Schema | None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,17 +101,26 @@ def _stream(stream: Stream) -> dict[str, object]:
     }
 
 
+def suppliers_address(app: Application) -> str:
+    """Where suppliers connect."""
+    service = app.sections.service
+    given = "unix:data/cepheid.sock" if service is None else service.listen
+    scheme, _, path = given.partition(":")
+    return f"unix:{app.folder / path}" if scheme == "unix" else given
+
+
 def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
     """What an application says about its intake; its archive is a consumer that retention waits for."""
     service = app.sections.service
     if service is None or service.log is None:
         raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
-    scheme, _, path = service.listen.partition(":")
-    listen = f"unix:{app.folder / path}" if scheme == "unix" else service.listen
+    # Not at the top: the intake's own process plans nothing.
+    from cepheid.service.derived import streams_of
+
     return IntakeConfig(
-        streams=list(app.graph.streams.values()),
+        streams=streams_of(app.plan()),
         log=app.folder / service.log.path,
-        listen=[listen],
+        listen=[suppliers_address(app)],
         durability=service.log.durability,
         token=token,
         default_stream=app.sections.default_stream,
@@ -119,6 +128,26 @@ def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
         retain_age=service.log.retain,
         consumers=["archive"] if app.sections.archive is not None else [],
     )
+
+
+def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeout: float = 30.0) -> None:
+    """Makes the intake at an address read its streams again, which `wake` tells it to. IntakeError if it can't."""
+    # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
+    from cepheid.service.supplier import Supplier
+
+    with Supplier(address, token=config.token, patience=timeout) as supplier:
+        before = supplier.counters()["counters"]["reloads"]
+        written = config.reload_path.with_suffix(".new")
+        written.write_text(config.to_json(), encoding="utf-8")
+        written.replace(config.reload_path)
+        wake()
+        deadline = time.monotonic() + timeout
+        while (counters := supplier.counters()["counters"])["reloads"] == before:
+            if time.monotonic() > deadline:
+                raise IntakeError("the intake did not read its configuration again")
+            time.sleep(0.01)
+    if counters["reload_error"] is not None:
+        raise IntakeError(counters["reload_error"])
 
 
 class IntakeProcess:
@@ -143,22 +172,7 @@ class IntakeProcess:
 
     def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
         """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
-        # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
-        from cepheid.service.supplier import Supplier
-
-        with Supplier(self.address, token=config.token, patience=timeout) as supplier:
-            before = supplier.counters()["counters"]["reloads"]
-            written = config.reload_path.with_suffix(".new")
-            written.write_text(config.to_json(), encoding="utf-8")
-            written.replace(config.reload_path)
-            self.process.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + timeout
-            while (counters := supplier.counters()["counters"])["reloads"] == before:
-                if time.monotonic() > deadline:
-                    raise IntakeError("the intake did not read its configuration again")
-                time.sleep(0.01)
-        if counters["reload_error"] is not None:
-            raise IntakeError(counters["reload_error"])
+        reload(config, self.address, lambda: self.process.send_signal(signal.SIGHUP), timeout)
 
     def kill(self) -> None:
         """Ends it at once, as a crash would."""
@@ -218,6 +232,10 @@ class IntakeThread:
             self._thread.join()
             self._writing.close()
             self._reading.close()
+
+    def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
+        """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
+        reload(config, self.address, lambda: self._writing.send(bytes([signal.SIGHUP])), timeout)
 
     def _run(self, config: IntakeConfig) -> None:
         def ready(listening: list[str], _realtime: bool | None) -> None:

@@ -3,7 +3,8 @@
     {"consumer": "plant"}             what the client says first, with a "token" if need be; the same is the answer
     {"id": 7, "time": 1336381200000000, "end": null, "marks": [], "attributes": {"samples": "AAEC"}}
 
-`{"stats": true}` is answered with one line, the engine's books. No worker of the engine ever waits for a client: each
+`{"stats": true}` is answered with one line, the engine's books; `{"apply": "app.yaml"}` with what changed when the
+service went on with that file, or with its errors. No worker of the engine ever waits for a client: each
 has a queue of its own, of which the oldest events go when it does not read.
 """
 
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cepheid.model.types import Value
-from cepheid.service.engine import Engine
+from cepheid.service.derived import PREFIX
+from cepheid.service.engine import Consumer, Engine, MatchConsumer
 from cepheid.service.lanes import Found
 from cepheid.service.received import Received
 from cepheid.service.wire import parse_address
@@ -94,6 +96,12 @@ class _Client:
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
+    def finish(self) -> None:
+        """Nothing more comes: the connection ends when what waits is sent."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
     def send(self) -> None:
         """Sends what there is and what comes, until the client is gone."""
         with contextlib.suppress(OSError):
@@ -101,7 +109,7 @@ class _Client:
                 with self._changed:
                     while not self._lines and not self._is_over:
                         self._changed.wait()
-                    if self._is_over:
+                    if not self._lines:
                         return
                     lines = b"".join(self._lines)
                     self._lines.clear()
@@ -111,8 +119,15 @@ class _Client:
 class Outlet:
     """Serves the consumers of an engine at an address; a context manager."""
 
-    def __init__(self, engine: Engine, address: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        address: str,
+        token: str | None = None,
+        apply: Callable[[str], dict[str, Any]] | None = None,
+    ) -> None:
         self._engine = engine
+        self._apply = apply
         self._token = token
         self._clients: dict[str, set[_Client]] = {}
         self._read_now: set[str] = set()
@@ -164,16 +179,19 @@ class Outlet:
             if "stats" in hello:
                 connection.sendall(json.dumps(self._engine.stats()).encode() + b"\n")
                 return
+            if "apply" in hello and self._apply is not None:
+                connection.sendall(json.dumps(self._apply(str(hello["apply"]))).encode() + b"\n")
+                return
             self._deliver(str(hello["consumer"]), connection)
 
     def _admit(self, hello: dict[str, Any]) -> None:
         given = hello.get("token")
         if self._token is not None and not (isinstance(given, str) and hmac.compare_digest(given, self._token)):
             raise ValueError("the token is missing or wrong")
-        if "stats" in hello:
+        if "stats" in hello or ("apply" in hello and self._apply is not None):
             return
         stats = self._engine.stats()
-        known = [*stats["consumers"], *stats["queries"]]
+        known = [name for name in [*stats["consumers"], *stats["queries"]] if not name.startswith(PREFIX)]
         if hello.get("consumer") not in known:
             raise ValueError(f"there is no consumer '{hello.get('consumer')}'; there are: {', '.join(known) or 'none'}")
         with self._lock:
@@ -199,10 +217,15 @@ class Outlet:
 
     def _read(self, consumer: str) -> None:
         """Hands a consumer's events to its clients, as long as there are any."""
-        is_query = consumer in self._engine.stats()["queries"]
-        reader = self._engine.matches(consumer) if is_query else self._engine.consumer(consumer)
+        reader = self._reader(consumer)
         while True:
-            received = reader.get(timeout=0.2)
+            received = None if reader is None else reader.get(timeout=0.2)
+            if received is None and (reader is None or reader.is_over):
+                # It was removed; one that was changed has another of its name in its place.
+                reader = self._reader(consumer)
+                if reader is None or reader.is_over:
+                    self._end(consumer)
+                    return
             with self._lock:
                 clients = list(self._clients[consumer])
                 if not clients or self._socket.fileno() < 0:
@@ -212,6 +235,20 @@ class Outlet:
                 line = line_of(received)
                 for client in clients:
                     client.put(line)
+
+    def _reader(self, consumer: str) -> Consumer | MatchConsumer | None:
+        for find in (self._engine.matches, self._engine.consumer):
+            with contextlib.suppress(KeyError):
+                return find(consumer)
+        return None
+
+    def _end(self, consumer: str) -> None:
+        """Nothing more comes for a consumer."""
+        with self._lock:
+            self._read_now.discard(consumer)
+            clients = list(self._clients[consumer])
+        for client in clients:
+            client.finish()
 
 
 def _watch(client: _Client) -> None:
