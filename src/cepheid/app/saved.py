@@ -27,12 +27,12 @@ def save(path: str | Path) -> tuple[Application, str]:
     kept = {key: value for key, value in values.items() if key != "include"}
     if queries:
         kept["queries"] = queries
-    folder = application.folder.absolute()
+    folder = application.folder
     return application, json.dumps({"folder": str(folder), "values": _packed(kept, folder)})
 
 
 def restore(text: str) -> Application:
-    """The application of a text that `save` gave."""
+    """The application of a text that `save` gave; paths are relative to the working folder that it had then."""
     content = json.loads(text)
     folder = Path(content["folder"])
     sections = ApplicationSection.model_validate(_unpacked(content["values"], folder))
@@ -48,8 +48,8 @@ def _packed(value: Plain, folder: Path) -> object:
         return {"map": {key: _packed(entry, folder) for key, entry in value.items()}}
     if isinstance(value, list):
         return [_packed(entry, folder) for entry in value]
-    if isinstance(value, Text) and value.folder.absolute() != folder:
-        return {"text": str(value), "folder": str(value.folder.absolute())}
+    if isinstance(value, Text) and value.folder != folder:
+        return {"text": str(value), "folder": str(value.folder)}
     return value
 
 

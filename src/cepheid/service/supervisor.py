@@ -142,7 +142,8 @@ class Supervisor:
                 if engine is not None and engine.poll() is None:
                     engine.send_signal(signal.SIGHUP)
             for descriptor in readable:
-                self._revive(watched[descriptor], say)
+                if descriptor != stop:
+                    self._revive(watched[descriptor], say)
 
     def _revive(self, part: Part, say: Callable[[str], object]) -> None:
         assert part.process is not None
