@@ -41,6 +41,8 @@ pub(super) struct Next {
     /// InputQs that have become too small, by level.
     pub(super) before: Vec<(Arc<Level>, Arc<InputQ>)>,
     used_edges: HashSet<(usize, usize)>,
+    /// How long the engine has been running.
+    age: Duration,
 }
 
 /// The first number from 0 on that is not used.
@@ -115,6 +117,7 @@ impl Next {
             flushed: Vec::new(),
             before: Vec::new(),
             used_edges: control.ended_edges.iter().copied().collect(),
+            age: shared.age(),
         };
         let graphs: Vec<&Graph> = control.old.iter().map(|graph| &**graph).chain([old]).collect();
         let mut used_rings = HashSet::new();
@@ -128,15 +131,7 @@ impl Next {
         }
         next.levels(&graphs, old, &spec)?;
         let topology = Topology::new(&spec);
-        next.parts(
-            old,
-            &spec,
-            &topology,
-            &mut given,
-            renewed,
-            &mut used_rings,
-            shared.age(),
-        )?;
+        next.parts(old, &spec, &topology, &mut given, renewed, &mut used_rings)?;
         if used_rings.iter().any(|ring| *ring >= MAX_RINGS) {
             return fault("there are more streams and operators than numbers for them");
         }
@@ -225,11 +220,10 @@ impl Next {
         given: &mut Given,
         renewed: &[String],
         used: &mut HashSet<usize>,
-        age: Duration,
     ) -> Result<(), Fault> {
         let mut parts = Parts::default();
         // By microseconds: faster than that no operator produces, so that ids do not come again under the same name.
-        let first = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+        let first = i64::try_from(self.age.as_micros()).unwrap_or(i64::MAX);
         let (mut kept, mut names) = (HashSet::new(), Vec::new());
         for stream in &spec.streams {
             let same = old.parts.streams.iter().find(|other| other.is(stream));
