@@ -306,7 +306,8 @@ def test_a_saved_application_is_the_same_whatever_becomes_of_its_files(tmp_path:
     (tmp_path / "parts" / "more.yaml").write_text("queries:\n  high: {file: high.chi, engine: service}\n")
     (tmp_path / "parts" / "high.chi").write_text("SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 5)")
     (tmp_path / "app.yaml").write_text(
-        "name: plant\ninclude: parts/more.yaml\nservice: {log: {path: log}}\nstreams:\n  air: {attributes: {flow: float}, valid_for: 2s}\n"
+        "name: plant\ninclude: parts/more.yaml\nservice: {log: {path: log}}\n"
+        "streams:\n  air: {attributes: {flow: float}, valid_for: 2s}\n"
     )
     before, text = save(tmp_path / "app.yaml")
     (tmp_path / "parts" / "high.chi").unlink()
