@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 from common import Bar, Plot, Report, Series, arguments
 from peers import PEERS, Peer, prepared
-from workload import PAIR, QUERIES, batches, checked, events, oracle
+from workload import PAIR, QUERIES, SHARED, batches, checked, events, oracle
 
 from cepheid.language.checker import Checked
 from cepheid.model.events import Event
@@ -75,15 +75,33 @@ def one_by_one(query: Checked, given: list[Event]) -> float:
     return time.perf_counter() - began
 
 
-def together(texts: list[str], given: list[pa.RecordBatch]) -> float:
-    """CPU seconds of queries that stand together."""
+def together(texts: list[str], given: list[pa.RecordBatch]) -> tuple[float, int]:
+    """CPU seconds of queries that stand together, and how many events they hold at the end."""
     standing = Standing({f"q{i}": checked(text) for i, text in enumerate(texts)})
     ends = [batch.column(1)[-1].as_py() for batch in given]
     began = time.process_time()
     for batch, end in zip(given, ends, strict=True):
         standing.push_batch(batch)
         standing.advance_batches(end)
-    return time.process_time() - began
+    return time.process_time() - began, standing.kept
+
+
+def sharing(report: Report, quick: bool) -> None:
+    """Queries with something in common, standing together and each by itself: CPU time and events held, as ratios."""
+    given = batches(100_000 if quick else 400_000)
+    for title, texts in SHARED.items():
+        costs, held = [], []
+        for _ in range(3 if quick else 7):
+            whole, kept = together(texts, given)
+            alone = [together([text], given) for text in texts]
+            costs.append(sum(seconds for seconds, _ in alone) / whole)
+            held.append(sum(events for _, events in alone) / kept if kept else 1.0)
+        name = f"{len(texts)} queries with {title}"
+        report.bars.append(Bar(f"{name}: CPU apart, times together", statistics.median(costs), 1, "at_least"))
+        report.notes.append(
+            f"{name}: apart {statistics.median(costs):.1f} ({min(costs):.1f} to {max(costs):.1f}) times the CPU,"
+            f" {statistics.median(held):.1f} times the events held"
+        )
 
 
 class _Mallinfo(ctypes.Structure):
@@ -190,7 +208,7 @@ def growth(report: Report, quick: bool) -> None:
     standing: dict[int, list[float]] = {n: [] for n in numbers}
     for _ in range(repeats):
         for n in numbers:
-            standing[n].append(together(of[n], few) / (len(few) * SIZE) * 1e9)
+            standing[n].append(together(of[n], few)[0] / (len(few) * SIZE) * 1e9)
     series = Series("pattern", [float(n) for n in numbers], *_spread(standing[n] for n in numbers))
     report.plots.append(Plot("standing", "Cost by standing queries", "queries", "ns an event", [series], log=True))
     ratio = series.median[-1] / series.median[0]
@@ -231,6 +249,7 @@ def main() -> None:
         report.bars.append(Bar(f"{mode}: bytes a live event beyond its attributes", each, 64, "at_most", "bytes"))
         report.notes.append(f"{mode}: {left:,.0f} bytes left when the windows have passed")
     growth(report, options.quick)
+    sharing(report, options.quick)
     report.save(options.out)
 
 

@@ -21,7 +21,7 @@ pub enum Slot {
 }
 
 /// An attribute of a variable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
     /// The variable's number.
     pub variable: usize,
@@ -315,6 +315,38 @@ impl Expr {
         let mut mask = 0;
         self.visit(&mut |attribute| mask |= 1 << attribute.variable);
         mask
+    }
+
+    /// Changes every part of it in place, itself last.
+    pub fn rewrite(&mut self, change: &mut dyn FnMut(&mut Expr)) {
+        match self {
+            Expr::Constant(_) | Expr::Aggregate(_) | Expr::Attribute(_) => {}
+            Expr::Compare(_, sides) | Expr::Arithmetic(_, sides) => {
+                sides.0.rewrite(change);
+                sides.1.rewrite(change);
+            }
+            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) => inner.rewrite(change),
+            Expr::And(parts) | Expr::Or(parts) | Expr::Call(_, parts) => {
+                parts.iter_mut().for_each(|part| part.rewrite(change));
+            }
+            Expr::In(inner, items, _) => {
+                inner.rewrite(change);
+                items.iter_mut().for_each(|item| item.rewrite(change));
+            }
+            Expr::Between(parts, _) => {
+                parts.0.rewrite(change);
+                parts.1.rewrite(change);
+                parts.2.rewrite(change);
+            }
+            Expr::Case(branches, otherwise) => {
+                for (when, then) in branches {
+                    when.rewrite(change);
+                    then.rewrite(change);
+                }
+                otherwise.iter_mut().for_each(|otherwise| otherwise.rewrite(change));
+            }
+        }
+        change(self);
     }
 
     /// Shows all attributes outside of aggregates.

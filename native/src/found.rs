@@ -61,6 +61,8 @@ pub struct Match {
     pub row: Option<Row>,
     /// The partition of its first event (rule S7), where AFTER MATCH asks for it and there is one.
     pub key: Option<Arc<[Key]>>,
+    /// The number of the plan's head that it is a match of.
+    pub head: u32,
 }
 
 impl Match {

@@ -68,7 +68,10 @@ impl Columns {
             id: Builder::new(ColumnType::Text),
             time: Builder::new(ColumnType::Timestamp),
             events: (!shown.is_empty()).then(|| Builder::of(shown.iter().map(column).collect())),
-            select: named(&names.outputs, &mut plan.outputs.iter().map(|output| output.kind)),
+            select: named(
+                &names.outputs,
+                &mut plan.heads[0].outputs.iter().map(|output| output.kind),
+            ),
             window: spans.then(|| Builder::of(vec![end("start"), end("end")])),
             group: (spans && !names.groups.is_empty())
                 .then(|| named(&names.groups, &mut plan.group_types.iter().copied())),

@@ -664,13 +664,14 @@ impl<'p> Judge<'p> {
             aggregate(a, self.many[a.variable].iter().map(|event| self.events.row(*event)))
         };
         let aggregates: Vec<Value> = self.plan.aggregates.iter().map(over).collect();
-        if let Some(select) = self.plan.select(&self.scope(None, &aggregates)) {
+        for (head, select) in self.plan.select(&self.scope(None, &aggregates)) {
             sink.matches.push(Match {
                 time,
                 events: self.bounds(),
                 select,
                 row: None,
                 key: self.key(),
+                head,
             });
         }
     }

@@ -17,6 +17,7 @@ pub mod intake;
 pub mod json;
 pub mod judge;
 pub mod log;
+pub mod lookup;
 pub mod machine;
 pub mod matcher;
 pub mod panic;
@@ -26,16 +27,21 @@ pub mod plan;
 mod plan_derived;
 mod plan_parts;
 pub mod policy;
+pub mod prefix;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
+#[cfg(feature = "python")]
+mod python_delivered;
 #[cfg(feature = "python")]
 mod python_log;
 #[cfg(feature = "python")]
 mod python_matcher;
 #[cfg(feature = "python")]
 mod python_operator;
+#[cfg(feature = "python")]
+mod python_outlet;
 #[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]
@@ -50,8 +56,10 @@ pub mod record;
 mod record_encoder;
 pub mod runs;
 pub mod service;
+pub mod shared;
 pub mod sorted;
 pub mod standing;
 pub mod state;
+pub mod steady;
 pub mod value;
 pub mod window;

@@ -282,6 +282,16 @@ impl Matcher {
 
     /// The watermark is now here (None: the input is complete). Gives the matches of earlier times, in order.
     pub fn advance(&mut self, watermark: Option<i64>) -> Vec<Match> {
+        let mut ready = self.complete(watermark);
+        self.taken.take(&self.plan, &mut ready);
+        self.taken.forget(&self.plan, self.watermark);
+        ready.sort_by(Match::order);
+        self.counters.matches += ready.len() as u64;
+        ready
+    }
+
+    /// As `advance`, but what KEEP would give, of all heads, and in no order.
+    pub(crate) fn complete(&mut self, watermark: Option<i64>) -> Vec<Match> {
         let limit = watermark.unwrap_or(i64::MAX).max(self.watermark);
         self.merge();
         while let Some(&(event, mask)) = self.waiting.front() {
@@ -303,9 +313,7 @@ impl Matcher {
             self.arrived = Vec::new();
         }
         self.watermark = limit;
-        let ready = self.ready(limit);
-        self.counters.matches += ready.len() as u64;
-        ready
+        self.ready(limit)
     }
 
     /// Gives a final event to the engine, after all that its time makes due, and lets go of it.
@@ -364,9 +372,6 @@ impl Matcher {
             let (due, later) = ready.into_iter().partition(|found| self.is_due(found.time, limit));
             (ready, self.found) = (due, later);
         }
-        self.taken.take(&self.plan, &mut ready);
-        self.taken.forget(&self.plan, limit);
-        ready.sort_by(Match::order);
         ready
     }
 }

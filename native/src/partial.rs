@@ -3,7 +3,7 @@
 use crate::event::Handle;
 use crate::expr::{Bindings, Expr};
 use crate::found::Match;
-use crate::plan::Plan;
+use crate::plan::{Head, Plan};
 use crate::value::Value;
 
 /// What a variable of a partial match is bound to.
@@ -51,15 +51,22 @@ pub struct Sink {
 }
 
 impl Plan {
+    /// For each head that takes a match: its number, and the selected values.
+    pub fn select(&self, scope: &Bindings<'_>) -> impl Iterator<Item = (u32, Vec<Value>)> {
+        let mut constant = self.joins.iter().filter(|join| join.variables == 0);
+        let heads = if constant.all(|join| join.condition.holds(scope)) {
+            self.heads.as_slice()
+        } else {
+            &[]
+        };
+        let heads = heads.iter().enumerate();
+        heads.filter_map(move |(number, head)| Some((number as u32, head.select(scope)?)))
+    }
+}
+
+impl Head {
     /// The selected values, unless HAVING or a condition in SELECT is against it.
-    pub fn select(&self, scope: &Bindings<'_>) -> Option<Vec<Value>> {
-        if self
-            .joins
-            .iter()
-            .any(|join| join.variables == 0 && !join.condition.holds(scope))
-        {
-            return None;
-        }
+    fn select(&self, scope: &Bindings<'_>) -> Option<Vec<Value>> {
         if self.having.as_ref().is_some_and(|having| !having.holds(scope)) {
             return None;
         }

@@ -44,7 +44,7 @@ impl Role {
 }
 
 /// A stream that the query reads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stream {
     /// Its name; streams are in the order of their names.
     pub name: Arc<str>,
@@ -61,7 +61,7 @@ pub struct Stream {
 }
 
 /// A variable; they are in the order of the output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Variable {
     /// Its name, without '?'.
     pub name: Arc<str>,
@@ -88,7 +88,7 @@ pub struct Variable {
 }
 
 /// A step of SEQ.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Step {
     /// What its variables are.
     pub role: Role,
@@ -105,7 +105,7 @@ pub struct Step {
 }
 
 /// A JOIN that orders an attribute of a step's only variable and one of an earlier step's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ranged {
     /// The step's.
     pub own: Attribute,
@@ -123,12 +123,14 @@ impl Step {
 }
 
 /// WINDOW over the span of events.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Span {
     /// The variables it lists.
     pub variables: Vec<usize>,
     /// Microseconds.
     pub width: i64,
+    /// Whether it is not the query's own, but follows from what comes later (prefix.rs).
+    pub implied: bool,
 }
 
 /// A moving window's kind.
@@ -153,7 +155,7 @@ pub struct KeyPart {
 }
 
 /// A condition over several variables.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Join {
     /// The condition.
     pub condition: Expr,
@@ -162,7 +164,7 @@ pub struct Join {
 }
 
 /// Events of a variable by the value of an attribute that an equality JOIN names, beside the partition's key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Index {
     /// The variable.
     pub variable: usize,
@@ -181,7 +183,7 @@ impl Index {
 }
 
 /// Events of a variable by the value of an attribute that a JOIN by `<` or `>` names; for long lists (sorted.rs).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RangeIndex {
     /// The variable.
     pub variable: usize,
@@ -197,7 +199,7 @@ impl RangeIndex {
 }
 
 /// A way to find events of a variable: by a range index, on this side of another variable's attribute.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RangeProbe {
     /// The index.
     pub index: usize,
@@ -208,7 +210,7 @@ pub struct RangeProbe {
 }
 
 /// A way to find events of a variable: by an index, with the value of another variable's attribute.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Probe {
     /// The index.
     pub index: usize,
@@ -226,7 +228,7 @@ pub struct Place {
 }
 
 /// An aggregate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Aggregate {
     /// Which.
     pub function: AggregateFunction,
@@ -251,7 +253,7 @@ pub enum AggregateFunction {
 }
 
 /// A selected value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Output {
     /// Its value.
     pub expression: Expr,
@@ -261,6 +263,27 @@ pub struct Output {
     pub float: bool,
     /// What a column of it holds.
     pub kind: ColumnType,
+}
+
+impl Output {
+    /// An attribute as it is, for another pattern to read: never a column.
+    pub(crate) fn of(attribute: Attribute) -> Output {
+        Output {
+            expression: Expr::Attribute(attribute),
+            condition: None,
+            float: false,
+            kind: ColumnType::Int,
+        }
+    }
+}
+
+/// What a query makes of a match: SELECT and HAVING.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// SELECT.
+    pub outputs: Vec<Output>,
+    /// HAVING.
+    pub having: Option<Expr>,
 }
 
 /// MATCH.
@@ -283,7 +306,7 @@ pub enum After {
 }
 
 /// A query.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The hash that has absorbed the query's normal form.
     pub hash: Hash,
@@ -307,8 +330,6 @@ pub struct Plan {
     pub group_by: Vec<Attribute>,
     /// What columns of its values hold.
     pub group_types: Vec<ColumnType>,
-    /// HAVING.
-    pub having: Option<Expr>,
     /// JOINs.
     pub joins: Vec<Join>,
     /// MATCH.
@@ -317,8 +338,8 @@ pub struct Plan {
     pub after: After,
     /// The parts of keys.
     pub keys: Vec<KeyPart>,
-    /// SELECT.
-    pub outputs: Vec<Output>,
+    /// Of a query by itself, one. Queries with the same pattern have one plan, with a head each.
+    pub heads: Vec<Head>,
     /// The aggregates in SELECT and HAVING.
     pub aggregates: Vec<Aggregate>,
     /// The indexes.
@@ -355,24 +376,19 @@ impl Plan {
         let json = json::parse(text)?;
         let streams = json.member("streams")?.list()?;
         let count = streams.len();
-        let mut streams: Vec<Stream> = streams
+        let streams: Vec<Stream> = streams
             .iter()
             .map(|s| read_stream(s, count))
             .collect::<Result<_, _>>()?;
         if count > usize::from(u16::MAX) {
             return fault("too many streams");
         }
-        let mut variables = json.member("variables")?.each(|item| read_variable(item, count))?;
+        let variables = json.member("variables")?.each(|item| read_variable(item, count))?;
         if variables.len() > MAX_VARIABLES {
             return fault(format!("a query has at most {MAX_VARIABLES} variables"));
         }
-        for (number, item) in json.member("variables")?.list()?.iter().enumerate() {
-            for stream in item.member("streams")?.list()? {
-                match streams.get_mut(stream.index()?) {
-                    Some(stream) => stream.variables.push(number),
-                    None => return fault("a variable of an unknown stream"),
-                }
-            }
+        if variables.iter().any(|v| v.streams.iter().any(|s| *s >= count)) {
+            return fault("a variable of an unknown stream");
         }
         let steps = json.member("steps")?.each(read_step)?;
         let windows = json.member("windows")?.each(read_span)?;
@@ -397,13 +413,10 @@ impl Plan {
         {
             step.role = Role::One;
         }
-        place_variables(&mut variables, &steps, &windows, &joins);
         let mut hash = Hash::new(PERSON);
         let normal_form = json.member("normal_form")?.text()?;
         hash.update(&(normal_form.len() as u32).to_le_bytes());
         hash.update(normal_form.as_bytes());
-        let mut by_name: Vec<usize> = (0..variables.len()).collect();
-        by_name.sort_by(|a, b| variables[*a].name.as_bytes().cmp(variables[*b].name.as_bytes()));
         let within = json.member("within")?;
         let mut whole = Hash::new(b"cepheid-plan-1");
         whole.update(text.as_bytes());
@@ -411,19 +424,21 @@ impl Plan {
             hash,
             check: whole.finish(),
             streams,
-            by_name,
+            by_name: Vec::new(),
             within: (within.at(0)?.int()?, within.at(1)?.int()?),
             steps,
             windows,
             moving: json.member("moving")?.optional(read_moving)?,
             group_by: json.member("group_by")?.each(|item| read_attribute(item, count))?,
             group_types: json.member("group_types")?.each(read_column_type)?,
-            having: json.member("having")?.optional(|item| Expr::read(item, count))?,
             joins,
             policy: read_policy(json.member("match")?.text()?)?,
             after: read_after(json.member("after")?.text()?)?,
             keys: json.member("keys")?.each(read_key_part)?,
-            outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
+            heads: vec![Head {
+                outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
+                having: json.member("having")?.optional(|item| Expr::read(item, count))?,
+            }],
             aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, count))?,
             indexes: Vec::new(),
             range_indexes: Vec::new(),
@@ -440,8 +455,28 @@ impl Plan {
             judged_late: false,
             variables,
         };
-        plan.derive();
+        plan.settle();
         Ok(plan)
+    }
+
+    /// Finds all that follows from streams, variables, steps, windows, joins, keys and heads.
+    pub(crate) fn settle(&mut self) {
+        let names: Vec<Arc<str>> = self.variables.iter().map(|v| Arc::clone(&v.name)).collect();
+        self.by_name = (0..names.len()).collect();
+        self.by_name
+            .sort_by(|a, b| names[*a].as_bytes().cmp(names[*b].as_bytes()));
+        self.streams.iter_mut().for_each(|stream| stream.variables.clear());
+        for (number, variable) in self.variables.iter_mut().enumerate() {
+            for &stream in &variable.streams {
+                self.streams[stream].variables.push(number);
+            }
+            variable.probes.clear();
+            variable.ranges.clear();
+        }
+        self.indexes.clear();
+        self.range_indexes.clear();
+        place_variables(&mut self.variables, &self.steps, &self.windows, &self.joins);
+        self.derive();
     }
 
     /// The open step that waits for a deadline, if there is one.

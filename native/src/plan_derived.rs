@@ -55,10 +55,12 @@ impl Plan {
             }
         };
         self.joins.iter().for_each(|join| join.condition.visit(&mut mark));
-        self.having.iter().for_each(|having| having.visit(&mut mark));
-        for output in &self.outputs {
-            output.expression.visit(&mut mark);
-            output.condition.iter().for_each(|condition| condition.visit(&mut mark));
+        for head in &self.heads {
+            head.having.iter().for_each(|having| having.visit(&mut mark));
+            for output in &head.outputs {
+                output.expression.visit(&mut mark);
+                output.condition.iter().for_each(|condition| condition.visit(&mut mark));
+            }
         }
         let arguments = self
             .aggregates
@@ -152,6 +154,7 @@ impl Plan {
                 continue;
             };
             let variable = *variable;
+            self.steps[number].ranged = None;
             if self.steps[number].role != Role::One {
                 continue;
             }

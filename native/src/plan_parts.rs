@@ -89,6 +89,7 @@ pub(crate) fn read_span(json: &Json) -> Result<Span, Fault> {
     Ok(Span {
         variables: json.member("variables")?.each(Json::index)?,
         width: json.member("width")?.int()?,
+        implied: false,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
@@ -26,16 +26,18 @@ use crate::python_shown::Shown;
 use crate::record::{Record, Schema};
 use crate::service::books::Fate;
 use crate::service::change::Changed;
-use crate::service::derived::Unlogged;
+use crate::service::derived::{Announced, TO_LOG, Unlogged};
 use crate::service::engine::{Accepted, Engine, Shared};
+use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
 use crate::service::operators::{Given, Process, foreign};
+use crate::service::outlet::Directory;
 use crate::service::parts::Consumer;
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
-use crate::service::scheduling::policies;
-use crate::service::spec::Spec;
+use crate::service::scheduling::{LevelPolicy, now, policies};
+use crate::service::spec::{ConsumerSpec, Spec};
 use crate::service::store::{Event, Head};
 use crate::service::supplier::{Group, supply};
 use crate::service::virtual_clock::VirtualClock;
@@ -59,13 +61,6 @@ fn stream_named(spec: &Spec, name: &str) -> PyResult<usize> {
     found.ok_or_else(|| PyKeyError::new_err(format!("the service reads no stream '{name}'")))
 }
 
-fn labels(marks: u8) -> Vec<&'static str> {
-    let all = ["stale", "relative"].into_iter().enumerate();
-    all.filter(|(bit, _)| marks >> bit & 1 == 1)
-        .map(|(_, name)| name)
-        .collect()
-}
-
 /// An event for Python: of a consumer, from a ring whose records have those attributes and that schema.
 fn delivered<'py>(
     py: Python<'py>,
@@ -82,7 +77,7 @@ fn delivered<'py>(
         record.time(),
         python_record::attributes(py, &record, attributes)?,
         (head.end != i64::MAX).then_some(head.end),
-        labels(head.marks),
+        python_record::labels(head.marks),
     ))
 }
 
@@ -200,25 +195,34 @@ impl PyVirtualClock {
 /// a match as a tuple, end of validity, whether it is stale
 type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
 
+/// matches as tuples, and the watermark behind them
+type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
+
 /// A query of a lane.
 struct LaneQuery {
     lane: Arc<Lane>,
     matches: Arc<Vec<Matches>>,
     unlogged: Arc<Vec<Unlogged>>,
     number: usize,
-    plan: Plan,
+    plan: Arc<Plan>,
+    names: Arc<Names>,
     shown: Shown,
+    policy: LevelPolicy,
 }
 
 /// A graph run by native threads.
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
+    /// When it began, in microseconds.
+    began: i64,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
     lanes: Mutex<Vec<Arc<Lane>>>,
-    queries: Mutex<HashMap<String, LaneQuery>>,
+    /// How far derived streams have come.
+    announced: Arc<Announced>,
+    queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
 }
 
 impl PyEngine {
@@ -236,6 +240,69 @@ impl PyEngine {
         let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
         Ok((Arc::clone(&known.unlogged), known.number))
     }
+
+    /// How the threads of a level run, by its rank.
+    fn policy(&self, level: usize) -> PyResult<LevelPolicy> {
+        let policy = level_policies(&self.engine.shared().graph().spec).get(level).copied();
+        policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))
+    }
+
+    /// Finds consumers and queries, for who delivers.
+    pub(crate) fn directory(&self) -> Directory {
+        let shared = self.engine.share();
+        let queries = Arc::clone(&self.queries);
+        let began = self.began;
+        Box::new(move |name| {
+            let graph = shared.graph();
+            let consumers = &graph.spec.consumers;
+            let is_open = |consumer: &&ConsumerSpec| !consumer.name.starts_with(TO_LOG);
+            if !name.starts_with(TO_LOG)
+                && let Some(place) = consumers.iter().position(|consumer| consumer.name == name)
+            {
+                let spec = &graph.spec;
+                let input = consumers[place].input;
+                let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
+                return Ok(Arc::new(ConsumerFeed {
+                    shared: Arc::clone(&shared),
+                    consumer: Arc::clone(&graph.parts.consumers[place]),
+                    attributes: spec.attributes(input).iter().cloned().zip(kinds).collect(),
+                    began: (input >= spec.streams.len()).then_some(began),
+                    policy: level_policies(spec)[consumers[place].level],
+                }));
+            }
+            let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(query) = queries.get(name) {
+                return Ok(Arc::new(MatchFeed {
+                    shared: Arc::clone(&shared),
+                    matches: Arc::clone(&query.matches),
+                    number: query.number,
+                    plan: Arc::clone(&query.plan),
+                    names: Arc::clone(&query.names),
+                    policy: query.policy,
+                }));
+            }
+            let mut known: Vec<&str> = queries.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            let known: Vec<&str> = consumers
+                .iter()
+                .filter(is_open)
+                .map(|c| c.name.as_str())
+                .chain(known)
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            Err(format!("there is no consumer '{name}'; there are: {known}"))
+        })
+    }
+}
+
+/// How the threads of each level run.
+fn level_policies(spec: &Spec) -> Vec<LevelPolicy> {
+    let real_time = spec.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
+    policies(spec.levels.len(), spec.prioritised, real_time)
 }
 
 fn read<'py>(
@@ -319,9 +386,11 @@ impl PyEngine {
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
             Ok(PyEngine {
                 engine,
+                began: now(),
                 feeder: Mutex::default(),
                 lanes: Mutex::default(),
-                queries: Mutex::default(),
+                announced: Arc::default(),
+                queries: Arc::default(),
             })
         })
     }
@@ -491,12 +560,8 @@ impl PyEngine {
         guard(|| {
             let lane = LaneSpec::read(spec).map_err(refused)?;
             let level = lane.level;
-            let own = self.engine.shared().graph().spec.clone();
-            let real_time = own.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
-            let policies = policies(own.levels.len(), own.prioritised, real_time);
-            let policy = policies.get(level).copied();
-            let policy = policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))?;
-            let started = py.detach(|| Lane::start(lane, policy, folder));
+            let policy = self.policy(level)?;
+            let started = py.detach(|| Lane::start(lane, policy, folder, Arc::clone(&self.announced)));
             let lane = started.map_err(|error| match error {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),
@@ -504,13 +569,16 @@ impl PyEngine {
             let lane = Arc::new(lane);
             for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
                 let plan = Plan::read(&plan).map_err(refused)?;
+                let names = Names { outputs, groups };
                 let query = LaneQuery {
                     lane: Arc::clone(&lane),
                     matches: Arc::clone(&lane.matches),
                     unlogged: Arc::clone(&lane.unlogged),
                     number,
-                    shown: Shown::new(py, &plan, &Names { outputs, groups }),
-                    plan,
+                    shown: Shown::new(py, &plan, &names),
+                    plan: Arc::new(plan),
+                    names: Arc::new(names),
+                    policy,
                 };
                 lock(py, &self.queries).insert(name, query);
             }
@@ -562,19 +630,20 @@ impl PyEngine {
         })
     }
 
-    /// The first matches of a query that the log does not have yet, as `read_match` gives them, waited for at most so many
-    /// seconds; None when the engine has stopped and the log has all. They stay until `logged`.
+    /// The first matches of a query that the log does not have yet, as `read_match` gives them, and its watermark if that is
+    /// new and behind all of them; waited for at most so many seconds. None when the engine has stopped and the log has
+    /// all. They stay until `logged`.
     fn unlogged<'py>(
         &self,
         py: Python<'py>,
         query: &str,
         most: usize,
         patience: f64,
-    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+    ) -> PyResult<Option<Derived<'py>>> {
         guard(|| {
             let patience = seconds(patience)?;
             let (unlogged, number) = self.unlogged_of(py, query)?;
-            let Some(found) = py.detach(|| unlogged[number].first(most, patience)) else {
+            let Some((found, watermark)) = py.detach(|| unlogged[number].first(most, patience)) else {
                 return Ok(None);
             };
             let queries = lock(py, &self.queries);
@@ -582,7 +651,8 @@ impl PyEngine {
                 return Ok(None);
             };
             let tuple = |found: &Arc<Match>| known.shown.tuple(py, found, &hex(&found.id(&known.plan)));
-            found.iter().map(tuple).collect::<PyResult<_>>().map(Some)
+            let rows = found.iter().map(tuple).collect::<PyResult<_>>()?;
+            Ok(Some((rows, watermark)))
         })
     }
 
@@ -593,6 +663,22 @@ impl PyEngine {
             unlogged[number].logged(count);
             Ok(())
         })
+    }
+
+    /// No event of a derived stream before this time comes at this offset of the log or behind it.
+    fn announce(&self, stream: &str, watermark: i64, offset: u64) {
+        self.announced.announce(stream, watermark, offset);
+    }
+
+    /// By stream that the log had events of: the greatest time seen, and for how many microseconds none has come.
+    fn heard(&self, py: Python<'_>) -> HashMap<String, (i64, u64)> {
+        let feeder = lock(py, &self.feeder);
+        let heard = feeder.as_ref().map(|feeder| lock(py, &feeder.fed.heard).clone());
+        let since = |heard: Instant| u64::try_from(heard.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let found = heard.into_iter().flatten();
+        found
+            .map(|(name, (greatest, heard))| (name, (greatest, since(heard))))
+            .collect()
     }
 
     /// What became of the matches of each query: found, shed and lost.

@@ -86,7 +86,7 @@ impl PyStanding {
             let found = py.detach(|| {
                 let found = standing.advance(watermark);
                 let with_ids = |(query, matches): (usize, Vec<crate::found::Match>)| {
-                    let plan = standing.matchers()[query].plan();
+                    let plan = standing.plan(query);
                     let ids: Vec<String> = matches.iter().map(|m| hex(&m.id(plan))).collect();
                     (query, matches, ids)
                 };
@@ -111,7 +111,7 @@ impl PyStanding {
             let found = py.detach(|| {
                 let found = standing.advance(watermark).into_iter();
                 let built = found.map(|(query, matches)| {
-                    let plan = standing.matchers()[query].plan();
+                    let plan = standing.plan(query);
                     (query, batches(plan, &names[query], &matches))
                 });
                 built.collect::<Vec<_>>()
@@ -127,8 +127,20 @@ impl PyStanding {
         failed.map(|(query, full)| (query, full.to_string())).collect()
     }
 
+    /// The patterns that run: the queries that read the matches of each, how many steps it has, and the place here of
+    /// the one that does its first steps, if there is one.
+    fn patterns(&self) -> Vec<(Vec<usize>, usize, Option<usize>)> {
+        self.standing.patterns().collect()
+    }
+
+    /// How many different conditions are asked of events, and how often one was judged.
+    fn judged(&self) -> (usize, u64) {
+        let streams = self.standing.streams().iter().map(|stream| stream.judged());
+        streams.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
     /// How many events are in memory, over all queries.
     fn kept(&self) -> usize {
-        self.standing.matchers().iter().map(|matcher| matcher.kept()).sum()
+        self.standing.kept()
     }
 }

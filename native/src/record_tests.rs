@@ -139,8 +139,10 @@ fn what_does_not_fit_is_refused_by_name() {
     assert_eq!(changed(0, head + 8, int), Err(Fault::Length));
     assert_eq!(changed(0, head & !0xffff_ffff | 32, int), Err(Fault::Length));
     assert_eq!(changed(0, head ^ 1 << 32, int), Err(Fault::Stream));
-    assert_eq!(changed(0, head | 16 << 48, int), Err(Fault::Flags));
-    assert_eq!(changed(0, head | 1 << 56, int), Err(Fault::Flags));
+    assert_eq!(changed(0, head | 32 << 48, int), Err(Fault::Flags));
+    assert_eq!(changed(0, head | 4 << 56, int), Err(Fault::Flags));
+    // What was the last of the tail is no instant.
+    assert_eq!(changed(0, head | u64::from(ENDS) << 48, int), Err(Fault::End));
     assert_eq!(changed(8, MAX_INSTANT as u64 + 1, int), Err(Fault::Time));
     assert_eq!(changed(16, 1 << 32 | 8, IdRef::Text("x")), Err(Fault::Range(None)));
     assert_eq!(changed(tail as usize, 0xff, IdRef::Text("x")), Err(Fault::Utf8(None)));
@@ -162,6 +164,42 @@ fn what_does_not_fit_is_refused_by_name() {
         changed(length - 8, f64::INFINITY.to_bits(), int),
         Err(Fault::NotFinite(7))
     );
+}
+
+#[test]
+fn the_end_of_validity_is_the_last_of_a_record() {
+    let schema = every_kind();
+    for id in [IdRef::Int(1), IdRef::Text("name")] {
+        let plain = encoded(&schema, id, &values());
+        assert_eq!((end(plain.bytes()), marks(plain.bytes())), (None, 0));
+        let mut encoder = Encoder::new();
+        encoder.start(&schema, 5, id).unwrap();
+        for (slot, value) in values().iter().enumerate() {
+            encoder.set(&schema, slot, value).unwrap();
+        }
+        assert_eq!(encoder.limit(Some(i64::MAX), 0), Err(Fault::End));
+        encoder.limit(Some(-9), 3).unwrap();
+        encoder.finish();
+        let bytes = encoder.bytes();
+        assert_eq!((end(bytes), marks(bytes)), (Some(-9), 3));
+        assert_eq!(bytes.len(), plain.bytes().len() + 8);
+        assert_eq!(word(bytes, bytes.len() - 8) as i64, -9);
+        let record = Record::read(bytes, &schema).unwrap();
+        assert_eq!((record.id(), record.time()), (id, 5));
+        for (slot, value) in values().iter().enumerate() {
+            assert!(same(&record.get(slot), value), "{slot}");
+        }
+    }
+    // No part may reach into it.
+    let text = Schema::new(0, [Kind::String]);
+    let mut encoder = Encoder::new();
+    encoder.start(&text, 5, IdRef::Int(1)).unwrap();
+    encoder.set(&text, 0, &Val::Str("12345678".into())).unwrap();
+    encoder.limit(Some(9), 0).unwrap();
+    encoder.finish();
+    let at = text.words_at() + 4;
+    encoder.bytes_mut()[at] = 9;
+    assert_eq!(check(encoder.bytes(), &text), Err(Fault::Range(Some(0))));
 }
 
 #[test]

@@ -1,244 +1,244 @@
-//! Many queries that stand together over the same events: an event is shown only to those that it can concern.
+//! Many queries that stand together over the same events; what they have in common is done once.
 //!
-//! Of each variable's FILTERs one comparison with a constant is looked up: all equalities of an attribute in one table,
-//! all bounds of an attribute in one sorted list, whatever number of queries asks. So queries that differ in a constant
-//! cost what their matches cost. What is found that way is a superset, and the query's matcher judges.
+//! A record is shown only to the patterns that it can concern, and no condition is judged twice for it (lookup.rs). Equal
+//! patterns are one, and patterns with the same beginning go on from one (shared.rs); each query gets the matches that a
+//! matcher of its own would give, in their order.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-
-use crate::event::Row;
-use crate::expr::{Expr, Sign, Slot};
-use crate::found::Match;
+use crate::event::{Id, Name, Row};
+use crate::found::{Bound, Match};
+use crate::lookup::Stream;
 use crate::matcher::{Exhausted, Matcher};
-use crate::plan::{Plan, Policy};
-use crate::value::{Val, Value, compare};
+use crate::plan::{After, Plan};
+use crate::policy::Taken;
+use crate::shared::{self, Given, Pattern, Place, Reads, Source};
+use crate::value::{Val, Value};
 
 /// The queries.
 #[derive(Debug)]
 pub struct Standing {
-    matchers: Vec<Matcher>,
+    queries: Vec<Query>,
+    /// Those that others go on from first.
+    units: Vec<Unit>,
+    /// The units that others go on from.
+    sources: Vec<u32>,
     streams: Vec<Stream>,
-    /// The queries that have had an event since they were last advanced, each once.
+    /// The units that have had an event since they were last advanced, each once.
     active: Vec<u32>,
-    is_active: Vec<bool>,
-    /// When which query has to be advanced even so.
+    /// When which unit has to be advanced even so.
     due: BinaryHeap<Reverse<(i64, u32)>>,
     watermark: i64,
     /// Events that came when their time was past.
     late: u64,
-    /// Queries that failed because their budget was used up; they get no more events.
-    failed: Vec<Option<Exhausted>>,
-    marked: Vec<(u32, u64)>,
 }
 
-/// A stream that some of the queries read.
+/// One of the queries: what makes its matches its own.
 #[derive(Debug)]
-pub struct Stream {
-    /// Its name.
-    pub name: String,
-    /// The attributes that some query reads.
-    pub attributes: Vec<String>,
-    readers: Vec<Reader>,
-    /// Readers, and the variables for which nothing can be looked up.
-    always: Vec<(u32, u64)>,
-    equal: Vec<Equal>,
-    bounds: Vec<Bounds>,
-    /// By reader: the variables that an event can qualify for.
-    masks: Vec<u64>,
+struct Query {
+    plan: Arc<Plan>,
+    taken: Taken,
+    unit: usize,
 }
 
-/// A query that reads a stream.
+/// A pattern at work.
 #[derive(Debug)]
-struct Reader {
-    query: u32,
-    /// The stream's place in the query.
-    stream: u16,
-    /// The places of the query's attributes among the stream's.
-    slots: Vec<usize>,
+struct Unit {
+    matcher: Matcher,
+    is_active: bool,
+    /// It failed because its budget was used up; it gets no more events.
+    failed: Option<Exhausted>,
+    /// By head.
+    reads: Vec<Reads>,
+    source: Option<Source>,
+    /// The units that go on from here, and the rows that they do so from.
+    readers: Vec<usize>,
+    rows: Rows,
 }
 
-/// A reader, and its variables, for whom something is looked up.
-#[derive(Clone, Debug)]
-struct User {
-    reader: u32,
-    mask: u64,
-    /// Another attribute that has to equal a constant: what fails here never touches the query.
-    also: Option<(usize, Value)>,
+/// The matches that units go on from: what is bound in each, by step. They are numbered as they come.
+#[derive(Debug, Default)]
+struct Rows {
+    first: i64,
+    /// With their times.
+    rows: VecDeque<(i64, Box<[Name]>)>,
+    /// How long one can matter after its time.
+    kept: i64,
 }
 
-impl User {
-    #[inline]
-    fn agrees(&self, row: &impl Row) -> bool {
-        let Some((slot, wanted)) = &self.also else {
-            return true;
-        };
-        compare(&row.value(*slot), &wanted.view()) == Some(Ordering::Equal)
+impl Rows {
+    fn push(&mut self, time: i64, names: Box<[Name]>) -> i64 {
+        self.rows.push_back((time, names));
+        self.first + self.rows.len() as i64 - 1
+    }
+
+    fn of(&self, number: i64) -> &[Name] {
+        let place = usize::try_from(number - self.first).ok();
+        place
+            .and_then(|place| self.rows.get(place))
+            .map_or(&[], |(_, names)| names)
+    }
+
+    /// Lets go of those that no match of this time or later can have.
+    fn forget(&mut self, time: i64) {
+        while let Some((own, _)) = self.rows.front()
+            && own.saturating_add(self.kept) < time
+        {
+            self.rows.pop_front();
+            self.first += 1;
+        }
     }
 }
 
-/// Those who ask that an attribute equals a constant.
-#[derive(Debug)]
-struct Equal {
-    slot: usize,
-    hasher: DefaultHashBuilder,
-    users: HashTable<(Value, Vec<User>)>,
+/// A match of a beginning as a record for what goes on from it.
+struct Begun<'m> {
+    time: i64,
+    number: i64,
+    stream: u16,
+    select: &'m [Value],
+    source: &'m Source,
 }
 
-/// Those who ask that an attribute is beyond a constant, in the order of the constants.
-#[derive(Debug)]
-struct Bounds {
-    slot: usize,
-    /// Whether above.
-    above: bool,
-    users: Vec<(f64, User)>,
-}
-
-/// A row as one of the queries sees it.
-struct Seen<'r, R> {
-    row: &'r R,
-    reader: &'r Reader,
-}
-
-impl<R: Row> Row for Seen<'_, R> {
+impl Row for Begun<'_> {
     fn time(&self) -> i64 {
-        self.row.time()
+        self.time
     }
 
     fn stream(&self) -> u16 {
-        self.reader.stream
+        self.stream
     }
 
     fn id(&self) -> Val<'_> {
-        self.row.id()
+        Val::Int(self.number)
     }
 
     fn value(&self, slot: usize) -> Val<'_> {
-        self.reader
-            .slots
-            .get(slot)
-            .map_or(Val::Null, |slot| self.row.value(*slot))
-    }
-
-    fn is_faulty(&self) -> bool {
-        self.row.is_faulty()
-    }
-}
-
-/// A comparison that can be looked up.
-enum Lookup<'p> {
-    Equal(usize, Vec<&'p Value>),
-    Beyond(usize, bool, f64),
-}
-
-impl Lookup<'_> {
-    /// What is looked up in one place: the attribute, and how.
-    fn place(&self) -> (usize, u8) {
-        match self {
-            Lookup::Equal(slot, _) => (*slot, 0),
-            Lookup::Beyond(slot, above, _) => (*slot, 1 + u8::from(*above)),
-        }
-    }
-}
-
-fn lookups<'p>(plan: &'p Plan, variable: usize, stream: usize) -> Vec<Lookup<'p>> {
-    let filters = plan.variables[variable].filters.iter().flat_map(Expr::conjuncts);
-    filters.filter_map(|filter| lookup(filter, stream)).collect()
-}
-
-fn lookup(filter: &Expr, stream: usize) -> Option<Lookup<'_>> {
-    let slot = |expression: &Expr| match expression {
-        Expr::Attribute(attribute) => match attribute.slots.get(stream) {
-            Some(Slot::At(slot)) => Some(*slot),
-            _ => None,
-        },
-        _ => None,
-    };
-    let constant = |expression: &'_ Expr| match expression {
-        Expr::Constant(value) => value.view().number(),
-        _ => None,
-    };
-    match filter {
-        Expr::Compare(Sign::Equal, sides) => match sides.as_ref() {
-            (own, Expr::Constant(value)) | (Expr::Constant(value), own) => Some(Lookup::Equal(slot(own)?, vec![value])),
-            _ => None,
-        },
-        Expr::Compare(sign, sides) => {
-            let (own, bound, turned) = match sides.as_ref() {
-                (own, Expr::Constant(value)) => (own, value.view().number()?, false),
-                (Expr::Constant(value), own) => (own, value.view().number()?, true),
-                _ => return None,
-            };
-            let above = match sign {
-                Sign::Greater | Sign::GreaterEqual => true,
-                Sign::Less | Sign::LessEqual => false,
-                Sign::Equal | Sign::Unequal => return None,
-            };
-            Some(Lookup::Beyond(slot(own)?, above != turned, bound))
-        }
-        Expr::Between(parts, false) => Some(Lookup::Beyond(slot(&parts.0)?, true, constant(&parts.1)?)),
-        Expr::In(own, items, false) => {
-            let constants = items.iter().map(|item| match item {
-                Expr::Constant(value) => Some(value),
-                _ => None,
-            });
-            Some(Lookup::Equal(slot(own)?, constants.collect::<Option<_>>()?))
-        }
-        _ => None,
+        let value = self.source.values.get(slot).and_then(|place| self.select.get(*place));
+        value.map_or(Val::Null, Value::view)
     }
 }
 
 impl Standing {
-    /// These queries, in this order.
+    /// These queries, in this order; of the matchers, which have had no event, only what they are for matters.
     pub fn new(matchers: Vec<Matcher>) -> Self {
-        let mut streams: Vec<Stream> = Vec::new();
-        for (query, matcher) in matchers.iter().enumerate() {
-            for (number, stream) in matcher.plan().streams.iter().enumerate() {
-                let place = streams.iter().position(|known| *known.name == *stream.name);
-                let known = match place {
-                    Some(place) => &mut streams[place],
-                    None => {
-                        streams.push(Stream::new(&stream.name));
-                        let last = streams.len() - 1;
-                        &mut streams[last]
-                    }
-                };
-                let slots = stream.attributes.iter().map(|name| known.slot(name)).collect();
-                known.readers.push(Reader {
-                    query: query as u32,
-                    stream: number as u16,
-                    slots,
-                });
-            }
-        }
-        for stream in &mut streams {
-            stream.index(&matchers);
-        }
-        Standing {
-            streams,
+        let given = |matcher: &Matcher| Given {
+            plan: Arc::clone(matcher.plan()),
+            budget: matcher.budget,
+            eager: matcher.eager,
+        };
+        let given: Vec<Given> = matchers.iter().map(given).collect();
+        drop(matchers);
+        let units: Vec<Unit> = shared::patterns(&given).into_iter().map(Unit::of).collect();
+        let mut standing = Standing {
+            queries: Vec::new(),
+            units,
+            sources: Vec::new(),
+            streams: Vec::new(),
             active: Vec::new(),
-            is_active: vec![false; matchers.len()],
             due: BinaryHeap::new(),
             watermark: i64::MIN,
             late: 0,
-            failed: vec![None; matchers.len()],
-            marked: Vec::new(),
-            matchers,
+        };
+        standing.link();
+        standing.read_streams(&given);
+        standing.queries = given
+            .into_iter()
+            .enumerate()
+            .map(|(number, given)| Query {
+                plan: given.plan,
+                taken: Taken::default(),
+                unit: standing.unit_of(number),
+            })
+            .collect();
+        standing
+    }
+
+    fn unit_of(&self, query: usize) -> usize {
+        let serves = |unit: &Unit| unit.reads.iter().any(|reads| reads.query == Some(query));
+        self.units.iter().position(serves).unwrap_or(0)
+    }
+
+    /// Tells the sources who goes on from them.
+    fn link(&mut self) {
+        for number in 0..self.units.len() {
+            let unit = &self.units[number];
+            let Some(source) = unit.source.as_ref().map(|source| source.pattern) else {
+                continue;
+            };
+            let kept = unit.matcher.plan().variables.last().map_or(0, |row| row.kept);
+            let source = &mut self.units[source];
+            source.readers.push(number);
+            source.rows.kept = source.rows.kept.max(kept);
+        }
+        let sources = (0..self.units.len()).filter(|&number| !self.units[number].readers.is_empty());
+        self.sources = sources.map(|number| number as u32).collect();
+    }
+
+    fn read_streams(&mut self, given: &[Given]) {
+        let streams = &mut self.streams;
+        for stream in given.iter().flat_map(|query| &query.plan.streams) {
+            if streams.iter().all(|known| *known.name != *stream.name) {
+                streams.push(Stream::new(&stream.name));
+            }
+        }
+        for (number, unit) in self.units.iter().enumerate() {
+            let plan = unit.matcher.plan();
+            // An inner stream, which has no name, is read by the row.
+            for (place, stream) in plan.streams.iter().enumerate().filter(|(_, s)| !s.variables.is_empty()) {
+                if let Some(known) = streams.iter_mut().find(|known| *known.name == *stream.name) {
+                    known.read_by(number, plan, place);
+                }
+            }
+        }
+        let matchers: Vec<&Matcher> = self.units.iter().map(|unit| &unit.matcher).collect();
+        for (place, stream) in streams.iter_mut().enumerate() {
+            stream.index(place, &matchers);
         }
     }
 
-    /// The queries.
-    pub fn matchers(&self) -> &[Matcher] {
-        &self.matchers
+    /// How many queries there are.
+    pub fn len(&self) -> usize {
+        self.queries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.queries.is_empty()
+    }
+
+    /// A query's plan.
+    pub fn plan(&self, query: usize) -> &Arc<Plan> {
+        &self.queries[query].plan
+    }
+
+    /// Whether nothing that came matters any more.
+    pub fn holds_nothing(&self) -> bool {
+        let mut matchers = self.units.iter().map(|unit| &unit.matcher);
+        matchers.all(|matcher| matcher.kept() == 0 && matcher.due().is_none())
     }
 
     /// The streams that they read.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
+    }
+
+    /// The patterns that run: the queries that read the matches of each, how many steps it has, and which one its first
+    /// steps are, if they are done there.
+    pub fn patterns(&self) -> impl Iterator<Item = (Vec<usize>, usize, Option<usize>)> {
+        self.units.iter().map(|unit| {
+            let source = unit.source.as_ref();
+            let begun = source.map_or(0, |source| source.steps - 1);
+            let queries = unit.reads.iter().filter_map(|reads| reads.query).collect();
+            let steps = unit.matcher.plan().steps.len() + begun;
+            (queries, steps, source.map(|source| source.pattern))
+        })
+    }
+
+    /// How many events are in memory; a match that patterns go on from is one in each of these.
+    pub fn kept(&self) -> usize {
+        self.units.iter().map(|unit| unit.matcher.kept()).sum()
     }
 
     /// How many events came when their time was past.
@@ -248,8 +248,8 @@ impl Standing {
 
     /// The queries that failed, and why.
     pub fn failed(&self) -> impl Iterator<Item = (usize, Exhausted)> {
-        let failed = self.failed.iter().enumerate();
-        failed.filter_map(|(query, failed)| failed.map(|full| (query, full)))
+        let queries = self.queries.iter().enumerate();
+        queries.filter_map(|(number, query)| Some((number, self.units[query.unit].failed?)))
     }
 
     /// Takes a record, whose stream and slots are those of `streams`.
@@ -257,26 +257,24 @@ impl Standing {
         let Some(stream) = self.streams.get_mut(usize::from(row.stream())) else {
             return;
         };
-        // A query that was not advanced for long would not know.
+        // A pattern that was not advanced for long would not know.
         if row.time() < self.watermark {
             self.late += 1;
             return;
         }
-        self.marked.clear();
-        stream.find(row, &mut self.marked);
-        for (reader, mask) in self.marked.drain(..) {
-            let reader = &stream.readers[reader as usize];
-            let query = reader.query as usize;
-            if self.failed[query].is_some() {
-                continue;
+        let (units, active) = (&mut self.units, &mut self.active);
+        stream.show(row, |number, row, mask| {
+            let unit = &mut units[number as usize];
+            if unit.failed.is_some() {
+                return;
             }
-            if let Err(full) = self.matchers[query].push_candidate(&Seen { row, reader }, mask, false) {
-                self.failed[query] = Some(full);
+            if let Err(full) = unit.matcher.push_candidate(row, mask, true) {
+                unit.failed = Some(full);
             }
-            if !std::mem::replace(&mut self.is_active[query], true) {
-                self.active.push(reader.query);
+            if !std::mem::replace(&mut unit.is_active, true) {
+                active.push(number);
             }
-        }
+        });
     }
 
     /// The watermark is now here (None: the input is complete). The matches of earlier times: query by query, those of
@@ -284,209 +282,177 @@ impl Standing {
     pub fn advance(&mut self, watermark: Option<i64>) -> Vec<(usize, Vec<Match>)> {
         let limit = watermark.unwrap_or(i64::MAX).max(self.watermark);
         self.watermark = limit;
-        while let Some(&Reverse((due, query))) = self.due.peek()
+        while let Some(&Reverse((due, number))) = self.due.peek()
             && due <= limit
         {
             self.due.pop();
-            if !std::mem::replace(&mut self.is_active[query as usize], true) {
-                self.active.push(query);
-            }
+            self.units[number as usize].activate(number, &mut self.active);
         }
         if watermark.is_none() {
-            self.active = (0..self.matchers.len() as u32).collect();
+            self.active = (0..self.units.len() as u32).collect();
         }
-        self.active.sort_unstable();
+        let mut active = std::mem::take(&mut self.active);
+        active.sort_unstable();
         let mut found = Vec::new();
-        for query in std::mem::take(&mut self.active) {
-            let matcher = &mut self.matchers[query as usize];
-            self.is_active[query as usize] = false;
-            let matches = matcher.advance(watermark.map(|_| limit));
-            if !matches.is_empty() {
-                found.push((query as usize, matches));
-            }
+        let mut next = 0;
+        while let Some(&number) = active.get(next) {
+            next += 1;
+            let unit = &mut self.units[number as usize];
+            let matches = unit.matcher.complete(watermark.map(|_| limit));
+            unit.is_active = false;
             // What is due by itself; and once more when all that it holds is past, to free it.
-            if let Some(due) = [matcher.due(), matcher.past(limit)].into_iter().flatten().min()
+            if let Some(due) = [unit.matcher.due(), unit.matcher.past(limit)]
+                .into_iter()
+                .flatten()
+                .min()
                 && watermark.is_some()
             {
-                self.due.push(Reverse((due.max(limit.saturating_add(1)), query)));
+                self.due.push(Reverse((due.max(limit.saturating_add(1)), number)));
+            }
+            // What AFTER MATCH has taken is forgotten in time, matches or not.
+            let concerns = !matches.is_empty() || unit.matcher.plan().after != After::Keep;
+            if concerns && self.hand_out(number as usize, matches, &mut active, &mut found) {
+                // What goes on from here comes after it.
+                active[next..].sort_unstable();
             }
         }
+        for &source in &self.sources {
+            self.units[source as usize].rows.forget(limit);
+        }
+        found.sort_unstable_by_key(|(query, _)| *query);
         found
     }
+
+    /// Gives matches to those who read them; whether units became active by it.
+    fn hand_out(
+        &mut self,
+        number: usize,
+        matches: Vec<Match>,
+        active: &mut Vec<u32>,
+        found: &mut Vec<(usize, Vec<Match>)>,
+    ) -> bool {
+        let unit = &self.units[number];
+        let before = active.len();
+        if let [reads] = unit.reads.as_slice()
+            && let Some(query) = reads.query
+            && unit.source.is_none()
+        {
+            found.extend(
+                self.queries[query]
+                    .ordered(matches, self.watermark)
+                    .map(|matches| (query, matches)),
+            );
+            return false;
+        }
+        let mut by_head: Vec<Vec<Match>> = unit.reads.iter().map(|_| Vec::new()).collect();
+        for one in matches {
+            let head = one.head as usize;
+            let own = self.own(number, &unit.reads[head], one);
+            by_head[head].push(own);
+        }
+        for (head, matches) in by_head.into_iter().enumerate() {
+            match self.units[number].reads[head].query {
+                Some(query) => found.extend(
+                    self.queries[query]
+                        .ordered(matches, self.watermark)
+                        .map(|matches| (query, matches)),
+                ),
+                None => self.go_on(number, matches, active),
+            }
+        }
+        active.len() > before
+    }
+
+    /// A match as its reader knows it: its variables in its order, and what was begun elsewhere.
+    fn own(&self, number: usize, reads: &Reads, mut found: Match) -> Match {
+        let unit = &self.units[number];
+        let begun = unit.source.as_ref().map(|source| {
+            let row = found.events.last().and_then(|row| row.events().first());
+            let number = match row.map(|row| &row.id) {
+                Some(Id::Int(number)) => *number,
+                _ => -1,
+            };
+            (source, self.units[source.pattern].rows.of(number))
+        });
+        if found.row.is_some() {
+            return found;
+        }
+        let bound = |place: &Place| match (*place, begun) {
+            (Place::Own(variable), _) => std::mem::replace(&mut found.events[variable], Bound::Unbound),
+            (Place::Part(part), Some((source, row))) => match row.get(part) {
+                Some(name) => Bound::One(Name {
+                    stream: source.streams[usize::from(name.stream)],
+                    ..name.clone()
+                }),
+                None => Bound::Unbound,
+            },
+            (Place::Part(_), None) => Bound::Unbound,
+        };
+        let events = reads.places.iter().map(bound).collect();
+        Match { events, ..found }
+    }
+
+    /// Gives matches of a beginning to all that goes on from it.
+    fn go_on(&mut self, number: usize, mut matches: Vec<Match>, active: &mut Vec<u32>) {
+        matches.sort_by(Match::order);
+        let readers = std::mem::take(&mut self.units[number].readers);
+        for found in &matches {
+            let names = found.all().cloned().collect();
+            let row = self.units[number].rows.push(found.time, names);
+            for &reader in &readers {
+                self.units[reader].begin(row, found);
+            }
+        }
+        for &reader in readers.iter().filter(|_| !matches.is_empty()) {
+            self.units[reader].activate(reader as u32, active);
+        }
+        self.units[number].readers = readers;
+    }
 }
 
-impl Stream {
-    fn new(name: &Arc<str>) -> Self {
-        Stream {
-            name: name.to_string(),
-            attributes: Vec::new(),
+impl Query {
+    /// Its matches in order, as far as AFTER MATCH takes them; None if that is none.
+    fn ordered(&mut self, mut matches: Vec<Match>, watermark: i64) -> Option<Vec<Match>> {
+        self.taken.take(&self.plan, &mut matches);
+        self.taken.forget(&self.plan, watermark);
+        matches.sort_by(Match::order);
+        (!matches.is_empty()).then_some(matches)
+    }
+}
+
+impl Unit {
+    fn of(pattern: Pattern) -> Unit {
+        let mut matcher = Matcher::of(Arc::new(pattern.plan), pattern.budget);
+        matcher.eager = pattern.eager;
+        Unit {
+            matcher,
+            is_active: false,
+            failed: None,
+            reads: pattern.reads,
+            source: pattern.source,
             readers: Vec::new(),
-            always: Vec::new(),
-            equal: Vec::new(),
-            bounds: Vec::new(),
-            masks: Vec::new(),
+            rows: Rows::default(),
         }
     }
 
-    fn slot(&mut self, name: &str) -> usize {
-        let known = self.attributes.iter().position(|known| known == name);
-        known.unwrap_or_else(|| {
-            self.attributes.push(name.to_string());
-            self.attributes.len() - 1
-        })
+    fn activate(&mut self, number: u32, active: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.is_active, true) {
+            active.push(number);
+        }
     }
 
-    /// Decides for each variable what is looked up: what most differs between the queries.
-    fn index(&mut self, matchers: &[Matcher]) {
-        let mut asked: HashMap<(usize, u8), HashSet<String>> = HashMap::new();
-        let own = |lookup: &Lookup<'_>, reader: &Reader| {
-            let (slot, kind) = lookup.place();
-            (reader.slots[slot], kind)
+    /// Takes a match of its beginning. (There is no budget that could be used up.)
+    fn begin(&mut self, number: i64, found: &Match) {
+        let Some(source) = &self.source else { return };
+        let plan = self.matcher.plan();
+        let (stream, variable) = (plan.streams.len() - 1, plan.variables.len() - 1);
+        let row = Begun {
+            time: found.time,
+            number,
+            stream: stream as u16,
+            select: &found.select,
+            source,
         };
-        for reader in &self.readers {
-            let plan = matchers[reader.query as usize].plan();
-            for &variable in &plan.streams[usize::from(reader.stream)].variables {
-                for lookup in lookups(plan, variable, usize::from(reader.stream)) {
-                    let constants = asked.entry(own(&lookup, reader)).or_default();
-                    match &lookup {
-                        Lookup::Equal(_, values) => constants.extend(values.iter().map(|value| format!("{value:?}"))),
-                        Lookup::Beyond(_, _, bound) => {
-                            constants.insert(format!("{bound:?}"));
-                        }
-                    }
-                }
-            }
-        }
-        for (number, reader) in self.readers.iter().enumerate() {
-            let plan = matchers[reader.query as usize].plan();
-            let number = number as u32;
-            for &variable in &plan.streams[usize::from(reader.stream)].variables {
-                let mask = 1 << variable;
-                let mut found = lookups(plan, variable, usize::from(reader.stream));
-                found.sort_by_key(|lookup| {
-                    let (slot, kind) = own(lookup, reader);
-                    // Of equals an equality, which is true of fewer events.
-                    (asked.get(&(slot, kind)).map_or(0, HashSet::len), Reverse(kind))
-                });
-                let best = found.pop();
-                let also = found.iter().rev().find_map(|lookup| match lookup {
-                    Lookup::Equal(slot, values) if values.len() == 1 => Some((reader.slots[*slot], values[0].clone())),
-                    _ => None,
-                });
-                let user = User {
-                    reader: number,
-                    mask,
-                    also,
-                };
-                match best {
-                    // STRICT counts all events.
-                    Some(Lookup::Equal(slot, values)) if plan.policy != Policy::Strict => {
-                        let slot = reader.slots[slot];
-                        let place = self.equal.iter().position(|equal| equal.slot == slot);
-                        let place = place.unwrap_or_else(|| {
-                            self.equal.push(Equal {
-                                slot,
-                                hasher: DefaultHashBuilder::default(),
-                                users: HashTable::new(),
-                            });
-                            self.equal.len() - 1
-                        });
-                        values.iter().for_each(|value| self.equal[place].add(value, &user));
-                    }
-                    Some(Lookup::Beyond(slot, above, bound)) if plan.policy != Policy::Strict => {
-                        let slot = reader.slots[slot];
-                        let same = |bounds: &Bounds| bounds.slot == slot && bounds.above == above;
-                        let place = self.bounds.iter().position(same).unwrap_or_else(|| {
-                            self.bounds.push(Bounds {
-                                slot,
-                                above,
-                                users: Vec::new(),
-                            });
-                            self.bounds.len() - 1
-                        });
-                        self.bounds[place].users.push((bound, user));
-                    }
-                    _ => self.always.push((number, mask)),
-                }
-            }
-        }
-        for bounds in &mut self.bounds {
-            bounds.users.sort_by(|a, b| a.0.total_cmp(&b.0));
-        }
-        self.masks = vec![0; self.readers.len()];
-    }
-
-    /// The readers that a row can concern, and the variables for which.
-    fn find(&mut self, row: &impl Row, found: &mut Vec<(u32, u64)>) {
-        let masks = &mut self.masks;
-        let mut mark = |reader: u32, mask: u64| {
-            let known = &mut masks[reader as usize];
-            if *known == 0 {
-                found.push((reader, 0));
-            }
-            *known |= mask;
-        };
-        self.always.iter().for_each(|(reader, mask)| mark(*reader, *mask));
-        for equal in &self.equal {
-            let users = equal.of(&row.value(equal.slot)).iter();
-            users
-                .filter(|user| user.agrees(row))
-                .for_each(|user| mark(user.reader, user.mask));
-        }
-        for bounds in &self.bounds {
-            if let Some(x) = row.value(bounds.slot).number() {
-                let users = bounds.of(x).iter().map(|(_, user)| user);
-                users
-                    .filter(|user| user.agrees(row))
-                    .for_each(|user| mark(user.reader, user.mask));
-            }
-        }
-        for (reader, mask) in found {
-            *mask = std::mem::take(&mut masks[*reader as usize]);
-        }
-    }
-}
-
-impl Equal {
-    fn hash(&self, value: &Val<'_>) -> u64 {
-        let mut state = self.hasher.build_hasher();
-        value.hash_key(&mut state);
-        state.finish()
-    }
-
-    fn add(&mut self, value: &Value, user: &User) {
-        // Numbers as floats: an integer that a float can't hold finds too many, and the matcher judges.
-        let value = value.clone().into_float();
-        let hash = self.hash(&value.view());
-        let same = |(known, _): &(Value, _)| known.view().order_key(&value.view()).is_eq();
-        match self.users.find_mut(hash, same) {
-            Some((_, users)) => users.push(user.clone()),
-            None => {
-                let hasher = &self.hasher;
-                let rehash = |(value, _): &(Value, _)| {
-                    let mut state = hasher.build_hasher();
-                    value.view().hash_key(&mut state);
-                    state.finish()
-                };
-                self.users.insert_unique(hash, (value, vec![user.clone()]), rehash);
-            }
-        }
-    }
-
-    fn of(&self, value: &Val<'_>) -> &[User] {
-        let value = value.clone().into_float();
-        let same = |(known, _): &(Value, _)| known.view().order_key(&value).is_eq();
-        self.users.find(self.hash(&value), same).map_or(&[], |(_, users)| users)
-    }
-}
-
-impl Bounds {
-    /// Those whose bound a number reaches.
-    fn of(&self, x: f64) -> &[(f64, User)] {
-        if self.above {
-            &self.users[..self.users.partition_point(|(bound, ..)| *bound <= x)]
-        } else {
-            &self.users[self.users.partition_point(|(bound, ..)| *bound < x)..]
-        }
+        let _ = self.matcher.push_candidate(&row, 1 << variable, true);
     }
 }

@@ -151,7 +151,7 @@ impl Windows {
                     self.held -= 1;
                 }
                 let aggregates = group.moving(&self.plan, events);
-                out.extend(row_of_event(&self.plan, events, event, &aggregates));
+                rows_of_event(&self.plan, events, event, &aggregates, out);
             }
             Kind::Batch => {
                 let end = self.batch_of(time).1;
@@ -177,7 +177,7 @@ impl Windows {
                 Some(group) => group.moving(&self.plan, events),
                 None => Vec::new(),
             });
-            out.extend(row_of_event(&self.plan, events, *event, values));
+            rows_of_event(&self.plan, events, *event, values, out);
         }
     }
 
@@ -227,26 +227,26 @@ impl Windows {
             }
             if let Some(group) = self.groups.remove(&key) {
                 self.held -= group.events.len();
-                out.extend(self.row(&key, events, &group.events, end));
+                self.rows(&key, events, &group.events, end, out);
                 group.events.iter().for_each(|event| events.release(*event));
             }
         }
     }
 
-    fn row(&self, key: &GroupKey, events: &Events, group: &VecDeque<Handle>, end: i64) -> Option<Match> {
-        let first = *group.front()?;
+    fn rows(&self, key: &GroupKey, events: &Events, group: &VecDeque<Handle>, end: i64, out: &mut Vec<Match>) {
+        let Some(&first) = group.front() else { return };
         let aggregates = aggregates(&self.plan, events, group);
-        let select = self.plan.select(&Bindings {
+        let scope = Bindings {
             events,
             bound: &[Some(first)],
             tried: None,
             aggregates: &aggregates,
-        })?;
+        };
         let start = match self.kind {
             Kind::Batch => self.batch_of(events.time(first)).0,
             _ => events.time(first),
         };
-        Some(Match {
+        out.extend(self.plan.select(&scope).map(|(head, select)| Match {
             time: end,
             events: Vec::new(),
             select,
@@ -256,7 +256,8 @@ impl Windows {
                 end,
             }),
             key: None,
-        })
+            head,
+        }));
     }
 
     /// Sheds the oldest event, and says when it was; None if there is none.
@@ -294,18 +295,19 @@ fn aggregates(plan: &Plan, events: &Events, window: &VecDeque<Handle>) -> Vec<Va
     plan.aggregates.iter().map(over).collect()
 }
 
-fn row_of_event(plan: &Plan, events: &Events, event: Handle, aggregates: &[Value]) -> Option<Match> {
-    let select = plan.select(&Bindings {
+fn rows_of_event(plan: &Plan, events: &Events, event: Handle, aggregates: &[Value], out: &mut Vec<Match>) {
+    let scope = Bindings {
         events,
         bound: &[Some(event)],
         tried: None,
         aggregates,
-    })?;
-    Some(Match {
+    };
+    out.extend(plan.select(&scope).map(|(head, select)| Match {
         time: events.time(event),
         events: vec![Bound::One(events.name(event).clone())],
         select,
         row: None,
         key: None,
-    })
+        head,
+    }));
 }

@@ -140,6 +140,12 @@ class Standing:
     def failed(self) -> list[tuple[int, str]]:
         """The queries that failed because their budget was used up, and what to say of it."""
 
+    def patterns(self) -> list[tuple[list[int], int, int | None]]:
+        """The patterns that run: by whom it is read, how many steps it has, and whose its first ones are."""
+
+    def judged(self) -> tuple[int, int]:
+        """How many different conditions are asked of events, and how often one was judged."""
+
     def kept(self) -> int:
         """How many events are in memory, over all queries."""
 
@@ -157,8 +163,8 @@ def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
 def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
     """How far a consumer of a log has come; None: it never said so."""
 
-#: offset, flags, number of the stream, id, time, values, arrival
-Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int]
+#: offset, flags, number of the stream, id, time, values, arrival, end of validity if it came with one
+Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None]
 
 class RecordCodec:
     """Makes records (native/src/record.rs) of values and values of records; streams are given as JSON."""
@@ -167,8 +173,18 @@ class RecordCodec:
     def fingerprints(self) -> list[str]:
         """What tells whether two sides mean the same by a stream, in the streams' order."""
 
-    def encode(self, stream: int, id: int | str, time: int, values: tuple[Value, ...]) -> bytes:
-        """The record of an event; ValueError if a value does not fit."""
+    def encode(
+        self,
+        stream: int,
+        id: int | str,
+        time: int,
+        values: tuple[Value, ...],
+        limits: tuple[int | None, int] = (None, 0),
+    ) -> bytes:
+        """The record of an event; ValueError if a value does not fit.
+
+        `limits` are the end of its validity and its marks (1 stale, 2 relative), if it comes from another service.
+        """
 
     def decode(self, frames: bytes) -> list[Logged]:
         """The events in frames of the log."""
@@ -308,8 +324,14 @@ class Engine:
     def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
         """The next match of a query in a lane, the end of its validity, and whether it is stale."""
 
-    def unlogged(self, query: str, most: int, patience: float) -> list[Row] | None:
-        """The first matches that the log does not have yet, which stay; None when no more come."""
+    def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
+        """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""
+
+    def announce(self, stream: str, watermark: int, offset: int) -> None:
+        """No event of a derived stream before this time comes at this offset of the log or behind it."""
+
+    def heard(self) -> dict[str, tuple[int, int]]:
+        """By stream that the log had events of: the greatest time seen, and for how many microseconds none has come."""
 
     def logged(self, query: str, count: int) -> None:
         """The log has so many more matches of a query."""
@@ -322,6 +344,34 @@ class Engine:
 
     def stop(self, timeout: float) -> bool:
         """Ends the threads; False if one did not end within so many seconds."""
+
+class Outlet:
+    """The consumers' socket of an engine (native/src/service/outlet.rs)."""
+
+    def __new__(cls, engine: Engine, address: str, token: str | None, answer_with: Callable[[str], str]) -> Outlet:
+        """Listens; `answer_with` is given first lines that name no consumer, and gives the lines that answer them."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens; a port that was chosen is in it."""
+
+    def stats(self) -> str:
+        """By consumer, its clients, and how many events they were sent and lost; as JSON."""
+
+    def close(self) -> None:
+        """Ends all connections; the address is free again."""
+
+class DeliveryReader:
+    """Reads the frames that a consumer elsewhere gets (docs/wire.md)."""
+
+    def __new__(cls, names: list[str], types: list[str] | None) -> DeliveryReader:
+        """For events with attributes of these names and types; without types, for the matches of a query."""
+
+    def feed(
+        self, data: bytes
+    ) -> list[tuple[int, int, int, list[str], int | None, EventId, int, dict[str, Value], str | None]]:
+        """What is whole with these bytes: number, moment of the push, latency in ns, labels, end of validity, id, time,
+        values by name, and of a match what it was found with, as JSON. ValueError if it is no frame."""
 
 def queue_costs(operations: int) -> list[tuple[str, float, float, float, float]]:
     """Nanoseconds of the queues' operations: enqueue and dequeue, uncontended, then with two threads at each end."""

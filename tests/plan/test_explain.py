@@ -28,6 +28,12 @@ def test_mermaid() -> None:
     assert_golden(CAMPUS.with_suffix(".mmd"), as_mermaid(describe(load(CAMPUS).plan(), "campus")))
 
 
+def test_what_queries_share() -> None:
+    described = describe(load(GOLDEN / "rules" / "stages" / "beginnings.yaml").plan(), "case")
+    assert_golden(GOLDEN / "explain" / "beginnings.txt", as_text(described))
+    assert_golden(GOLDEN / "explain" / "beginnings.mmd", as_mermaid(described))
+
+
 def test_only_what_one_query_depends_on() -> None:
     described = describe(load(CAMPUS).plan(), "campus", "rising")
     assert [node["name"] for node in described["physical"]] == ["airflowReport", "rising"]

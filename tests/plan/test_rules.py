@@ -10,7 +10,7 @@ import pytest
 from cepheid.app import examine
 from cepheid.app.application import Application
 from cepheid.model.time import format_duration
-from cepheid.plan import placement, priority, pruning, sharing, stages, typing, validity, wellformed
+from cepheid.plan import apart, placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.problems import Problem
 from tests.golden_files import GOLDEN, assert_golden
@@ -70,12 +70,16 @@ def show_validity(graph: Graph) -> str:
 
 
 def show_stages(graph: Graph) -> str:
-    found = stages.stages(typing.derive(graph).queries, priority.prioritise(graph))
+    queries, ranks, placed = typing.derive(graph).queries, priority.prioritise(graph), placement.place(graph)
+    found = stages.stages(queries, graph, ranks, placed)
     lines = []
     for stage in found.values():
         inputs = [f"{found[i].kind} {found[i].label}" if i in found else i for i in stage.inputs]
-        queries = ", ".join(stage.queries)
-        lines.append(f"{graph.levels[stage.rank]} [{queries}] {stage.kind} {stage.label} <- {'; '.join(inputs)}")
+        served = ", ".join(stage.queries)
+        lines.append(f"{graph.levels[stage.rank]} [{served}] {stage.kind} {stage.label} <- {'; '.join(inputs)}")
+    for one in apart.apart(queries, found, graph, ranks, placed):
+        lines.append(f"apart [{', '.join(one.together)}] {one.what}")
+        lines += [f"  [{', '.join(group)}] {reason}" for group, reason in one.others]
     return "\n".join(lines)
 
 

@@ -150,7 +150,7 @@ def test_a_supplier_that_never_reads_what_it_is_told(intake: Start, tmp_path: Pa
     """What it is told is bounded; nobody else notices."""
     process, frames = intake(durability="none"), Frames()
     wrong = bytearray(record_of(process, air(1)))
-    wrong[7] = 1
+    wrong[7] = 4  # no mark that there is
     payload = bytes(wrong) * 1000
     with greeted(process) as stream:
         for number in range(100):

@@ -14,6 +14,8 @@ import pytest
 
 from cepheid.app import load
 from cepheid.model.events import Event
+from cepheid.plan.matcher import Matcher
+from cepheid.plan.standing import Standing
 from cepheid.service.client import ConsumerClient
 from cepheid.service.engine import Engine
 from cepheid.service.intake import IntakeThread, config_of
@@ -96,6 +98,37 @@ def test_matches_are_those_of_match_through_a_kill(tmp_path: Path) -> None:
         assert one.end == one.time + 3_600_000_000
 
 
+def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path) -> None:
+    ranges = "FROM (?a, air), (?b, air)"
+    pair = "JOIN (?b.flow > ?a.flow) SEQ (?a, ?b) WINDOW (?a, ?b, 1s) MATCH NEXT"
+    queries = {
+        "pair": f"SELECT ?a.flow AS low {ranges} {pair}",
+        "again": f"SELECT ?b.flow AS high, ?a.sensor {ranges} {pair}",
+        "triple": f"SELECT ?c.flow {ranges}, (?c, air) {pair.replace('?b) WINDOW', '?b, ?c) WINDOW')}"
+        " JOIN (?c.flow < ?a.flow) WINDOW (?a, ?c, 5ms)",
+    }
+    listed = "\n".join(f'  {name}: {{engine: service, text: "{text}"}}' for name, text in queries.items())
+    head, _, rest = APPLICATION.partition("queries:\n")
+    (tmp_path / "app.yaml").write_text(f"{head}queries:\n{listed}\n{rest[rest.index('service: {listen') :]}")
+    app = load(tmp_path / "app.yaml")
+    checked = app.plan().queries
+    assert [p.queries for p in Standing(checked).patterns] == [("pair", "again"), ("triple",)]
+    with Engine(app) as engine, IntakeThread(config_of(app)) as intake:
+        engine.follow(tmp_path / "log")
+        start = time.time_ns() // 1000
+        events = [air(number, start) for number in range(60)]
+        with Supplier(intake.address) as supplier:
+            for one in events:
+                supplier.push(one)
+            supplier.flush()
+            for name, query in checked.items():
+                wanted = Matcher(query).matches(events)
+                assert len(wanted) > 10
+                found = [engine.matches(name).get(timeout=10) for _ in wanted]
+                assert [one and one.match for one in found] == wanted
+                assert all(one and one.end == one.match.time + 3_600_000_000 for one in found)
+
+
 def test_what_waits_for_time_comes_on_an_idle_stream(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text(APPLICATION)
     app = load(tmp_path / "app.yaml")
@@ -118,7 +151,7 @@ DERIVED = """
 name: plant
 levels: [critical, background]
 streams:
-  air: {attributes: {sensor: string, flow: float}, period: 10ms, valid_for: 1h, idle: 50ms}
+  air: {attributes: {sensor: string, flow: float}, period: 10ms, valid_for: 1h, idle: 1s}
 graph:
   strong: {kind: filter, inputs: [air], where: "?e.flow > 4"}
   marked: {kind: map, inputs: [twice], select: "?e.sensor AS sensor, ?e.more * 2 AS doubled"}
@@ -181,6 +214,36 @@ def test_queries_and_graph_read_what_is_derived_through_a_kill(tmp_path: Path) -
         # An engine that was killed had received some of them, which it takes up again where it had come to.
         assert in_time(lambda: set(ids("twice")[-5:]) <= set(seen))
         assert set(doubled) <= {2 * float(str(one.attributes["more"])) for one in found.values()}
+
+
+def test_a_restart_begins_where_nothing_older_matters(tmp_path: Path) -> None:
+    text = APPLICATION.replace("WINDOW (?a, ?b, 1s)", "WINDOW (?a, ?b, 20ms)").replace(", idle: 20ms", "")
+    (tmp_path / "app.yaml").write_text(text)
+    app = load(tmp_path / "app.yaml")
+    point = tmp_path / "log" / "queries-0.restart"
+    start = time.time_ns() // 1000 + 60_000_000  # after the queries are registered (rule Q5)
+    found: set[str] = set()
+    with IntakeThread(config_of(app)) as intake, Supplier(intake.address) as supplier:
+        for first in (0, 500, 1000):
+            with Engine(app) as engine:
+                engine.follow(tmp_path / "log")
+                supplier.push_many(air(number, start) for number in range(first, first + 250))
+                supplier.flush()
+                time.sleep(1.5)  # a lane marks where it is every second
+                supplier.push_many(air(number, start) for number in range(first + 250, first + 500))
+                supplier.flush()
+                wanted = set(matched(tmp_path))
+                matches = engine.matches("rising")
+                while found != wanted and (one := matches.get(timeout=20)) is not None:
+                    found.add(one.match.id)
+                assert found == wanted
+                # The windows are short: nothing matters any more that was logged before the pause.
+                assert in_time(lambda first=first: point.exists() and _offset(point) >= first + 250)  # type: ignore[misc]
+    assert len(found) > 500
+
+
+def _offset(point: Path) -> int:
+    return int(point.read_text().split()[1])
 
 
 def test_who_derives_says_where_the_intake_is(tmp_path: Path) -> None:

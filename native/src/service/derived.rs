@@ -1,13 +1,19 @@
-//! Matches on their way into the log, because other queries or the graph read them (rule G7).
+//! Matches on their way into the log, because other queries or the graph read them (rule G7), and how far such streams
+//! have come.
 //!
 //! None is lost: a match is kept until the intake has acknowledged it, and a lane reads no further while too many wait.
+//!
+//! A derived stream never follows the clock: who derives it knows what can still come. So its watermark is announced, and
+//! holds for whoever has read the log as far as it stood then.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::found::Match;
 
+/// A consumer whose name begins so is a way into the log, and nobody else's (src/cepheid/service/derived.py).
+pub const TO_LOG: &str = "log:";
 /// So many wait; then the lane does.
 const WAITING: usize = 4096;
 
@@ -18,10 +24,25 @@ pub struct Unlogged {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     matches: VecDeque<Arc<Match>>,
+    /// No match before this time comes any more.
+    watermark: i64,
+    /// What `first` last gave of it.
+    known: i64,
     is_over: bool,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting {
+            matches: VecDeque::new(),
+            watermark: i64::MIN,
+            known: i64::MIN,
+            is_over: false,
+        }
+    }
 }
 
 impl Unlogged {
@@ -35,6 +56,16 @@ impl Unlogged {
         self.changed.notify_one();
     }
 
+    /// No match before this time comes any more.
+    pub fn pass(&self, watermark: i64) {
+        let mut waiting = self.lock();
+        if watermark > waiting.watermark {
+            waiting.watermark = watermark;
+            drop(waiting);
+            self.changed.notify_one();
+        }
+    }
+
     /// Whether the lane is to wait.
     pub fn is_full(&self) -> bool {
         self.lock().matches.len() >= WAITING
@@ -45,16 +76,22 @@ impl Unlogged {
         self.lock().matches.is_empty()
     }
 
-    /// The first ones, waited for at most so long; they stay. None when there are none and the lane has ended.
-    pub fn first(&self, most: usize, patience: Duration) -> Option<Vec<Arc<Match>>> {
+    /// The first ones, and the watermark behind all of them if that is so; waited for at most so long, until one of the
+    /// two is new. They stay. None when there are none and the lane has ended.
+    pub fn first(&self, most: usize, patience: Duration) -> Option<(Vec<Arc<Match>>, Option<i64>)> {
         let waiting = self.lock();
-        let none = |waiting: &mut Waiting| waiting.matches.is_empty() && !waiting.is_over;
-        let waited = self.changed.wait_timeout_while(waiting, patience, none);
-        let (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let nothing = |w: &mut Waiting| w.matches.is_empty() && w.watermark == w.known && !w.is_over;
+        let waited = self.changed.wait_timeout_while(waiting, patience, nothing);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if waiting.matches.is_empty() && waiting.is_over {
             return None;
         }
-        Some(waiting.matches.iter().take(most).cloned().collect())
+        let is_all = waiting.matches.len() <= most && waiting.watermark > waiting.known;
+        if is_all {
+            waiting.known = waiting.watermark;
+        }
+        let first = waiting.matches.iter().take(most).cloned().collect();
+        Some((first, is_all.then_some(waiting.watermark)))
     }
 
     /// The log has so many more.
@@ -68,5 +105,26 @@ impl Unlogged {
     pub fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
+    }
+}
+
+/// How far derived streams have come, as those who derive them say.
+#[derive(Debug, Default)]
+pub struct Announced {
+    streams: Mutex<HashMap<String, (i64, u64)>>,
+}
+
+impl Announced {
+    /// No event of a stream before this time comes at this offset of the log or behind it.
+    pub fn announce(&self, stream: &str, watermark: i64, offset: u64) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.insert(stream.to_owned(), (watermark, offset));
+    }
+
+    /// The watermark of a stream for who has read the log up to an offset, if one was announced.
+    pub fn watermark(&self, stream: &str, offset: u64) -> Option<i64> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let (watermark, from) = streams.get(stream)?;
+        (offset >= *from).then_some(*watermark)
     }
 }

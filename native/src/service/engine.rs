@@ -101,7 +101,7 @@ impl Shared {
             return Ok(Accepted::Full);
         };
         writer.body().copy(&bytes[..length]);
-        let token = writer.publish(supplier_head(&stream.spec, record::time(bytes), monotonic()));
+        let token = writer.publish(supplier_head(&stream.spec, bytes, monotonic()));
         let mut home = stream.home.load(Ordering::SeqCst);
         if home != producer.level && book.queue.held() == 0 {
             home = producer.level;

@@ -3,6 +3,7 @@
 //! An event that the engine has no room for is passed over and counted, never waited for: a flood on one stream must not
 //! hold up what stands behind it in the log. The log keeps it in any case.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,8 @@ pub struct Fed {
     pub unread: AtomicU64,
     /// Of streams that are not what the engine takes them for.
     pub unfit: AtomicU64,
+    /// By stream, the greatest time seen, and when an event last came.
+    pub heard: Mutex<HashMap<String, (i64, Instant)>>,
     /// What is wrong with the log, if something is.
     pub trouble: Mutex<Option<String>>,
 }
@@ -74,6 +77,7 @@ impl Feeder {
             stop: Arc::clone(&stop),
             streams: Vec::new(),
             seen: None,
+            greatest: Vec::new(),
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
@@ -115,6 +119,8 @@ struct Feeding {
     streams: Vec<Known>,
     /// What that was found with: the engine's graph, and the log's streams.
     seen: Option<(Arc<Graph>, u64)>,
+    /// By the log's number of a stream, the greatest time of the batch.
+    greatest: Vec<i64>,
 }
 
 impl Feeding {
@@ -169,7 +175,12 @@ impl Feeding {
         let (Some(batch), Some((graph, _))) = (self.follower.batch(), &self.seen) else {
             return Ok(false);
         };
+        self.greatest.clear();
+        self.greatest.resize(self.streams.len(), i64::MIN);
         for (_, bytes) in batch.records() {
+            if let Some(greatest) = self.greatest.get_mut(usize::from(record::stream(bytes))) {
+                *greatest = (*greatest).max(record::time(bytes));
+            }
             let stream = match self.streams.get(usize::from(record::stream(bytes))) {
                 Some(Known::As(stream)) => stream,
                 Some(Known::Unread) => {
@@ -192,7 +203,24 @@ impl Feeding {
             counter.fetch_add(1, Ordering::Relaxed);
         }
         self.fed.offset.store(self.follower.offset(), Ordering::Release);
+        self.hear();
         Ok(true)
+    }
+
+    /// Notes how far the streams of the batch have come.
+    fn hear(&self) {
+        let Ok(mut heard) = self.fed.heard.lock() else { return };
+        for (stream, greatest) in self.follower.streams().iter().zip(&self.greatest) {
+            if *greatest == i64::MIN {
+                continue;
+            }
+            match heard.get_mut(&stream.name) {
+                Some(known) => *known = (known.0.max(*greatest), Instant::now()),
+                None => {
+                    heard.insert(stream.name.clone(), (*greatest, Instant::now()));
+                }
+            }
+        }
     }
 
     /// What the log's streams are to the engine; removed ones are known until the log does not have them any more either.

@@ -2,14 +2,14 @@
 //!
 //! A lane follows the log by itself. So nothing that a query reads is ever replaced or shed on the way (rule G7), late and
 //! duplicate are what the log says they are (E4), and after a restart the same log gives the same matches: the lane goes
-//! through what is kept again, and is silent up to where it had come before.
+//! through it again from where its queries hold nothing older (restart.rs), and is silent up to where it had come before.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::event::Row;
 use crate::found::Match;
@@ -18,9 +18,11 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
-use crate::service::derived::Unlogged;
-use crate::service::scheduling::{LevelPolicy, adopt};
+use crate::service::derived::{Announced, Unlogged};
+use crate::service::restart::{Marks, Point};
+use crate::service::scheduling::{LevelPolicy, adopt, now};
 use crate::standing::Standing;
+use crate::steady;
 use crate::value::Val;
 
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
@@ -51,8 +53,8 @@ struct StreamSpec {
     lateness: i64,
     idle: Option<i64>,
     valid_for: Option<i64>,
-    /// How long an event is on its way here after its time; an idle stream follows the clock at that distance.
-    delay: i64,
+    /// Whether it is derived: then its watermark is announced, and it never follows the clock.
+    is_derived: bool,
 }
 
 /// A level's queries, as src/cepheid/service/lowering.py writes them.
@@ -86,7 +88,7 @@ impl LaneSpec {
                 lateness: item.member("lateness")?.int()?,
                 idle: item.member("idle")?.optional(Json::int)?,
                 valid_for: item.member("valid_for")?.optional(Json::int)?,
-                delay: item.member("delay")?.int()?,
+                is_derived: item.member("derived")?.bool()?,
             })
         };
         Ok(LaneSpec {
@@ -184,6 +186,12 @@ impl Matches {
         self.lock().counts
     }
 
+    /// Whether nothing more comes, and all was read.
+    pub fn is_over(&self) -> bool {
+        let waiting = self.lock();
+        waiting.is_over && waiting.matches.is_empty()
+    }
+
     fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -214,9 +222,32 @@ pub enum Refused {
 
 impl Lane {
     /// Begins to follow the log in a folder.
-    pub fn start(spec: LaneSpec, policy: LevelPolicy, folder: PathBuf) -> Result<Lane, Refused> {
-        let groups = groups(&spec).map_err(Refused::Plan)?;
-        let follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
+    pub fn start(
+        spec: LaneSpec,
+        policy: LevelPolicy,
+        folder: PathBuf,
+        announced: Arc<Announced>,
+    ) -> Result<Lane, Refused> {
+        let mut groups = groups(&spec).map_err(Refused::Plan)?;
+        let plans = groups.iter().flat_map(|group| {
+            let numbered = group.queries.iter().enumerate();
+            numbered.map(|(place, number)| (&**group.standing.plan(place), spec.queries[*number].limit.is_some()))
+        });
+        let marks = Marks::new(plans, &folder, &spec.consumer);
+        let begin = marks.read().unwrap_or_default();
+        let follower = match Follower::open(&folder, From::Offset(begin.offset), false) {
+            // What it was to go on with is not kept any more, or there is no such point.
+            Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false),
+            other => other,
+        };
+        let follower = follower.map_err(Refused::Log)?;
+        let end = Follower::open(&folder, From::End, false)
+            .map_err(Refused::Log)?
+            .offset();
+        for clock in groups.iter_mut().flat_map(|group| &mut group.clocks) {
+            let known = begin.streams.iter().find(|(name, _)| *name == clock.stream.name);
+            clock.greatest = known.map_or(i64::MIN, |(_, time)| *time);
+        }
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
@@ -232,6 +263,9 @@ impl Lane {
             unlogged: Arc::clone(&unlogged),
             stop: Arc::clone(&stop),
             read_to: None,
+            marks,
+            announced,
+            announced_from: end,
             layouts: Vec::new(),
             generation: None,
         };
@@ -288,24 +322,26 @@ struct Clock {
     stream: StreamSpec,
     greatest: i64,
     heard: Instant,
+    /// The last watermark that was announced of a derived stream.
+    announced: i64,
 }
 
 impl Clock {
     /// The stream's watermark (rule E5).
     fn watermark(&self, idle_counts: bool) -> i64 {
-        let seen = self.greatest.saturating_sub(self.stream.lateness);
+        let seen = self.greatest.saturating_sub(self.stream.lateness).max(self.announced);
         match self.stream.idle {
-            Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
-                seen.max(now().saturating_sub(self.stream.lateness + self.stream.delay))
+            Some(idle)
+                if idle_counts
+                    && !self.stream.is_derived
+                    && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) =>
+            {
+                // What a watermark has passed is decided, so that a clock that steps is not followed at once.
+                seen.max(steady::now().saturating_sub(self.stream.lateness))
             }
             _ => seen,
         }
     }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Matchers, with their queries' numbers.
@@ -329,7 +365,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
     let group = |(_, queries): (Vec<String>, Numbered)| {
         let (queries, matchers): (Vec<usize>, Vec<Matcher>) = queries.into_iter().unzip();
         let standing = Standing::new(matchers);
-        let clock = |stream: &crate::standing::Stream| Clock {
+        let clock = |stream: &crate::lookup::Stream| Clock {
             stream: spec
                 .streams
                 .iter()
@@ -340,10 +376,11 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
                     lateness: 0,
                     idle: None,
                     valid_for: None,
-                    delay: 0,
+                    is_derived: false,
                 }),
             greatest: i64::MIN,
             heard: Instant::now(),
+            announced: i64::MIN,
         };
         let clocks = standing.streams().iter().map(clock).collect();
         Group {
@@ -396,6 +433,10 @@ struct Running {
     stop: Arc<AtomicBool>,
     /// What was found up to this offset was read a moment ago.
     read_to: Option<u64>,
+    marks: Marks,
+    announced: Arc<Announced>,
+    /// What was derived before this lane began is in the log up to here.
+    announced_from: u64,
     layouts: Vec<Schema>,
     generation: Option<u64>,
 }
@@ -485,6 +526,13 @@ impl Running {
     fn advance(&mut self, idle_counts: bool) {
         let offset = self.follower.offset();
         for group in &mut self.groups {
+            for clock in group.clocks.iter_mut().filter(|clock| clock.stream.is_derived) {
+                if let Some(watermark) = self.announced.watermark(&clock.stream.name, offset)
+                    && offset >= self.announced_from
+                {
+                    clock.announced = clock.announced.max(watermark);
+                }
+            }
             let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
             let Some(watermark) = watermarks.min() else { continue };
             for (place, found) in group.standing.advance(Some(watermark)) {
@@ -503,6 +551,11 @@ impl Running {
                     self.matches[number].put(delivery, query.sheds);
                 }
             }
+            for number in &group.queries {
+                if self.spec.queries[*number].is_read {
+                    self.unlogged[*number].pass(watermark);
+                }
+            }
         }
     }
 
@@ -516,6 +569,26 @@ impl Running {
         if wanted.all(|number| self.matches[number].lock().matches.is_empty() && self.unlogged[number].is_empty()) {
             self.read_to = Some(self.follower.offset());
         }
+        // Without it a restart takes longer.
+        let _ = self.mark();
+    }
+
+    /// Remembers this point of the log.
+    fn mark(&mut self) -> std::io::Result<()> {
+        let clocks = || self.groups.iter().flat_map(|group| &group.clocks);
+        let mut streams: Vec<(String, i64)> = clocks()
+            .filter(|clock| clock.greatest > i64::MIN)
+            .map(|clock| (clock.stream.name.clone(), clock.greatest))
+            .collect();
+        streams.sort_unstable();
+        streams.dedup();
+        let watermark = clocks().map(|clock| clock.watermark(false)).min().unwrap_or(i64::MIN);
+        let holds_nothing = self.groups.iter().all(|group| group.standing.holds_nothing());
+        let point = Point {
+            offset: self.follower.offset(),
+            streams,
+        };
+        self.marks.pass(point, watermark, holds_nothing)
     }
 }
 

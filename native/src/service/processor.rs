@@ -14,7 +14,7 @@ use crate::service::histogram::Histogram;
 use crate::service::parts::{Consumer, Operator, Stream};
 use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::recorder::{Track, What};
-use crate::service::scheduling::{Busy, LevelPolicy, Policy, adopt, adopt_anew, monotonic, now, sleep_until};
+use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
 use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
 use crate::service::virtual_clock::judged_at_push;
@@ -569,11 +569,7 @@ impl Seat<'_> {
 
     /// Becomes what the thread is to be. The probe has shown that it may; if it may not now, the thread runs as it is.
     fn adopt(&self) -> LevelPolicy {
-        let plain = LevelPolicy {
-            worker: Policy::Nice(0),
-            mover: Policy::Nice(0),
-            share: None,
-        };
+        let plain = policies(1, false, None)[0];
         let graph = self.shared.graph();
         let policy = graph.place(self.level.number).map_or(plain, |place| place.policy);
         let _ = adopt(if self.is_worker { policy.worker } else { policy.mover });

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cepheid.model.time import format_duration
+from cepheid.plan.apart import Apart
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
@@ -30,6 +31,7 @@ def describe(plan: Plan, name: str, only: str | None = None) -> Described:
             "shared": {k: list(v) for k, v in plan.shared.items() if only is None or k in optimised_names},
             "pruned": [n for n in plan.pruned if only is None],
             "stages": [_stage(plan, s) for s in plan.stages.values() if optimised_names.intersection(s.queries)],
+            "apart": [_apart(a) for a in plan.apart if _concerns(a, optimised_names)],
         },
         "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
         + [_physical_consumer(plan, n) for n in plan.graph.consumers if n in optimised_names],
@@ -101,6 +103,15 @@ def _stage(plan: Plan, stage: Stage) -> Described:
         "level": plan.graph.levels[stage.rank],
         "queries": list(stage.queries),
     }
+
+
+def _concerns(apart: Apart, names: set[str]) -> bool:
+    return any(names.intersection(group) for group in (apart.together, *(group for group, _ in apart.others)))
+
+
+def _apart(apart: Apart) -> Described:
+    others = [{"queries": list(group), "reason": reason} for group, reason in apart.others]
+    return {"what": apart.what, "queries": list(apart.together), "apart": others}
 
 
 def _physical(plan: Plan, name: str) -> Described:
@@ -201,10 +212,14 @@ def _optimised_text(described: Described) -> Iterator[str]:
         yield "  nothing: no operator is equal to another, and all are needed"
     if optimised["stages"]:
         yield ""
-        yield "Operators of the queries: each once, however many queries need it"
+        yield "Operators of the queries: each runs once, for all the queries beside it"
         rows = [["kind", "level", "for", "does"]]
         rows += [[s["kind"], s["level"], ", ".join(s["queries"]), s["does"]] for s in optimised["stages"]]
         yield from _aligned(rows)
+    for apart in optimised["apart"]:
+        yield f"  apart   {apart['what']}, for {', '.join(apart['queries'])}; and again"
+        for other in apart["apart"]:
+            yield f"            for {', '.join(other['queries'])}: {other['reason']}"
 
 
 _COLUMNS: Final = (
@@ -248,9 +263,10 @@ _SHAPES: Final = {"stream": ("([", "])"), "operator": ("[", "]"), "query": ("{{"
 
 
 def as_mermaid(described: Described) -> str:
-    """A flowchart of the physical plan: a box an engine, a colour a level."""
+    """A flowchart of the physical plan: a box an engine, a colour a level; what queries share stands before them."""
     nodes = described["physical"]
     ids = {(node["type"] == "consumer", node["name"]): f"n{i}" for i, node in enumerate(nodes)}
+    shared = [s for s in described["optimised"]["stages"] if len(s["queries"]) > 1]
     archived = [node["name"] for node in nodes if "archive" in node.get("read_by", ())]
     lines = ["flowchart LR"]
     for engine in ("service", "spark"):
@@ -258,12 +274,14 @@ def as_mermaid(described: Described) -> str:
         if inside or (engine == "spark" and archived):
             title = "real-time service" if engine == "service" else "Spark"
             lines += [f'  subgraph {engine}["{title}"]', *("  " + _mermaid_node(n, ids) for n in inside)]
+            lines += [f"    {_mermaid_stage(number, s)}" for number, s in enumerate(shared) if engine == "service"]
             lines += ['    archive[("<b>archive</b>")]'] if engine == "spark" and archived else []
             lines += ["  end"]
     lines += [_mermaid_node(node, ids) for node in nodes if "engine" not in node]
     for node in nodes:
         reader = ids[node["type"] == "consumer", node["name"]]
         lines += [f"  {ids[False, given]} --> {reader}" for given in node["inputs"]]
+    lines += _mermaid_sharing(shared, ids)
     lines += [f"  {ids[False, name]} -.-> archive" for name in archived]
     used = {node["level"] for node in nodes}
     for rank, level in enumerate(described["levels"]):
@@ -283,6 +301,25 @@ def _mermaid_node(node: Described, ids: Mapping[tuple[bool, str], str]) -> str:
     stands_for = _also(node.get("stands_for", ()))
     label = f"<b>{node['name']}</b>{stands_for}<br/>{', '.join(details)}"
     return f'  {ids[node["type"] == "consumer", node["name"]]}{opening}"{label}"{closing}:::{node["level"]}'
+
+
+def _mermaid_stage(number: int, stage: Described) -> str:
+    does = stage["does"].replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'o{number}["<b>{stage["kind"]}</b><br/>{does}"]:::{stage["level"]}'
+
+
+def _mermaid_sharing(shared: Sequence[Described], ids: Mapping[tuple[bool, str], str]) -> Iterator[str]:
+    """What queries share: from the streams that it reads, through each other, to the queries."""
+    for number, stage in enumerate(shared):
+        label = f"{stage['kind']} {stage['does']}"
+        yield from (f"  {ids[False, given]} --> o{number}" for given in stage["inputs"] if (False, given) in ids)
+        left = set(stage["queries"])
+        for other, later in enumerate(shared):
+            if label in later["inputs"] and left.intersection(later["queries"]):
+                yield f"  o{number} --> o{other}"
+                left.difference_update(later["queries"])
+        served = [name for name in stage["queries"] if name in left and (False, name) in ids]
+        yield from (f"  o{number} --> {ids[False, name]}" for name in served)
 
 
 def _also(names: Iterable[str]) -> str:

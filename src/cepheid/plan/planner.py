@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from cepheid.language.checker import Checked
 from cepheid.model.collector import collector_paused
-from cepheid.plan import placement, priority, pruning, sharing, stages, typing, validity, wellformed
+from cepheid.plan import apart, placement, priority, pruning, sharing, stages, typing, validity, wellformed
+from cepheid.plan.apart import Apart
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import Schema
 from cepheid.plan.placement import Placement
@@ -22,7 +23,7 @@ class Plan:
 
     `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
     besides its own; `pruned` are not run. `readers` are the engines that read a stream; `stages` the operators of the
-    queries, by their meaning.
+    queries, by their meaning; `apart` what these seem to share, and don't.
     """
 
     logical: Graph
@@ -36,6 +37,7 @@ class Plan:
     placement: Mapping[str, Placement]
     readers: Mapping[str, tuple[str, ...]]
     stages: Mapping[str, Stage]
+    apart: tuple[Apart, ...]
 
     def level(self, name: str) -> str:
         return self.graph.levels[self.ranks[name]]
@@ -59,6 +61,7 @@ def _plan(graph: Graph) -> Plan:
     optimised, shared = sharing.share(pruned_graph)
     placed = placement.place(optimised)
     ranks = priority.prioritise(optimised)
+    operators = stages.stages(typed.queries, optimised, ranks, placed)
     return Plan(
         logical=graph,
         graph=optimised,
@@ -70,5 +73,6 @@ def _plan(graph: Graph) -> Plan:
         temporal=validity.propagate(optimised),
         placement=placed,
         readers=placement.readers(optimised, placed),
-        stages=stages.stages(typed.queries, ranks),
+        stages=operators,
+        apart=apart.apart(typed.queries, operators, optimised, ranks, placed),
     )

@@ -1,18 +1,43 @@
 """Many queries that stand together over the same events; what they have in common is done once.
 
 An event is looked up, not offered: all comparisons of an attribute with constants, of whatever number of queries, are
-one table. So a thousand queries that differ in a constant cost little more than one (`cepheid bench matcher`).
+one table. So a thousand queries that differ in a constant cost little more than one (`cepheid bench matcher`). What is
+left of the FILTERs is judged once an event, however many queries ask it; equal patterns are one, and under MATCH NEXT
+patterns that begin alike go on from one (`explain` shows which).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from cepheid import _native
 from cepheid.language.checker import Checked
 from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Budget, compiled, limits, match_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern, moving window or plain filter that runs once, for these queries.
+
+    `begun_by` is the place of the one that does its first steps, if it is another. One that is only that for others has
+    no queries.
+    """
+
+    queries: tuple[str, ...]
+    steps: int
+    begun_by: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What queries that stand together have done: different conditions, how often one was judged, and events held."""
+
+    conditions: int
+    judged: int
+    kept: int
 
 
 class Standing:
@@ -49,5 +74,18 @@ class Standing:
 
     @property
     def kept(self) -> int:
-        """How many events are in memory, over all queries."""
+        """How many events are in memory, over all queries; where patterns share their beginning, its matches too."""
         return self._native.kept()
+
+    @property
+    def patterns(self) -> list[Pattern]:
+        """What runs, each once for all its queries; those that others go on from first."""
+        return [
+            Pattern(tuple(self.names[query] for query in queries), steps, begun_by)
+            for queries, steps, begun_by in self._native.patterns()
+        ]
+
+    @property
+    def counters(self) -> Work:
+        """What was done so far, and what is held now."""
+        return Work(*self._native.judged(), self._native.kept())

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,10 +99,11 @@ class Control:
         self._token = token
         self._lock = threading.Lock()
 
-    def answer(self, path: str | None = None) -> dict[str, Any]:
-        """For who asks over a socket: `changes`, or `error`, and then nothing has changed."""
+    def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """For who asks over a socket, with the file's path: `changes`, or `error`, and then nothing has changed."""
+        path = asked.get("apply")
         try:
-            return {"changes": self.apply(path).to_json()}
+            return {"changes": self.apply(path if isinstance(path, str) else None).to_json()}
         except Rejected as rejected:
             return {"error": "\n".join(diagnostic.render() for diagnostic in rejected.diagnostics)}
         except (ValueError, IntakeError, OSError) as refused:

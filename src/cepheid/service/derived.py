@@ -5,6 +5,10 @@ a thread for each derived stream takes what was produced, pushes it, and lets go
 acknowledged it. A match keeps its id, so that one that is found again after a crash is a duplicate. An operator's
 output counts from the engine's start in microseconds, because operators begin anew then.
 
+Such a stream never follows the clock: what is derived may be long on its way, after a crash above all. Its watermark is
+announced to the lanes, once all that came before is in the log: a query's own watermark; for an operator, that of the
+streams it comes from, when the engine has done with their events.
+
 A graph that reads a query gets its matches from the log too, as a stream.
 """
 
@@ -13,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from cepheid.model.events import Event
@@ -30,11 +34,9 @@ _log: Final = logging.getLogger(__name__)
 PREFIX: Final = "log:"
 #: How many events of an operator wait for the intake; then the oldest is lost, and counted. No worker waits for it.
 CAPACITY: Final = 16_384
-#: How long what was derived may be on its way from its time to the log, where an idle stream follows the clock.
-DELAY: Final = 250_000
-#: How many are pushed at once, and how long a thread waits before it looks whether the engine has stopped.
+#: How many are pushed at once, and how long a thread waits before it looks at the time and whether the engine stops.
 _MOST: Final = 1024
-_PATIENCE: Final = 0.2
+_PATIENCE: Final = 0.02
 #: Seconds.
 _FOR_THE_INTAKE: Final = 86_400.0
 
@@ -59,6 +61,11 @@ def operator_of(plan: Plan, name: str) -> str | None:
     if name in plan.graph.operators:
         return name
     return next((kept for kept, others in plan.shared.items() if name in others), None)
+
+
+def is_derived_here(plan: Plan, name: str) -> bool:
+    """Whether the service derives it, and not Spark."""
+    return operator_of(plan, name) is not None or plan.placement[name].engine == "service"
 
 
 def _stream(plan: Plan, name: str) -> Stream:
@@ -102,13 +109,13 @@ class Derived:
 
     def go_on(self, plan: Plan) -> None:
         """Starts a thread for each derived stream of a plan that has none; those of removed ones end by themselves."""
+        self._plan = plan
         for name in derived_streams(plan):
-            operator = operator_of(plan, name)
-            if operator is None and plan.placement[name].engine != "service":
+            if not is_derived_here(plan, name):
                 continue  # found by Spark, which supplies it
             if name in self._threads and self._threads[name].is_alive():
                 continue
-            supply = self._matches if operator is None else self._outputs
+            supply = self._matches if operator_of(plan, name) is None else self._outputs
             thread = threading.Thread(target=self._run, args=(name, supply), name=f"{PREFIX}{name}", daemon=True)
             thread.start()
             self._threads[name] = thread
@@ -137,24 +144,51 @@ class Derived:
             _log.exception("what '%s' produces does not go into the log any more", name)
 
     def _outputs(self, name: str, supplier: Supplier) -> None:
-        consumer = f"{PREFIX}{name}"
-        while True:
-            found = self._engine.read(consumer, _PATIENCE)
-            if found is None:
-                if self._closing.is_set():
-                    return
+        sources = [self._plan.graph.streams[source] for source in _sources(self._plan, name)]
+        announced: int | None = None
+        while not self._closing.is_set():
+            if self._push(name, supplier, _PATIENCE):
                 continue
-            events = []
-            while found is not None:
-                _, number, at, attributes, _, _ = found
-                assert isinstance(number, int)
-                events.append(Event(name, self._began + number, at, attributes))
-                found = self._engine.read(consumer, 0.0) if len(events) < _MOST else None
-            supplier.push_many(events)
+            # What the streams have come to first; then, if all that came of it is logged, this one has come there too.
+            watermark = self._watermark(sources)
+            if watermark is None or watermark == announced or not self._engine.settle(_PATIENCE):
+                continue
+            while self._push(name, supplier, 0.0):
+                pass
+            supplier.flush()
+            self._engine.announce(name, watermark, supplier.offset or 0)
+            announced = watermark
+
+    def _push(self, name: str, supplier: Supplier, patience: float) -> int:
+        """Pushes what an operator has produced, waiting so long for the first of it; how many events there were."""
+        events: list[Event] = []
+        while len(events) < _MOST and (found := self._engine.read(f"{PREFIX}{name}", patience)) is not None:
+            _, number, at, attributes, _, _ = found
+            assert isinstance(number, int)
+            events.append(Event(name, self._began + number, at, attributes))
+            patience = 0.0
+        supplier.push_many(events)
+        return len(events)
+
+    def _watermark(self, sources: Iterable[Stream]) -> int | None:
+        """The least watermark of streams (rule E5); None while one of them has none."""
+        now, heard = time.time_ns() // 1000, self._engine.heard()
+        found = []
+        for stream in sources:
+            greatest, silence = heard.get(stream.name, (None, now - self._began))
+            if stream.idle is not None and silence >= stream.idle:
+                greatest = now if greatest is None else max(greatest, now)
+            if greatest is None:
+                return None
+            found.append(greatest - stream.lateness)
+        return min(found, default=None)
 
     def _matches(self, name: str, supplier: Supplier) -> None:
-        while (rows := self._engine.unlogged(name, _MOST, _PATIENCE)) is not None:
+        while (found := self._engine.unlogged(name, _MOST, _PATIENCE)) is not None:
+            rows, watermark = found
             if rows:
                 supplier.push_many(Event(name, number, at, select) for number, at, _, select, _, _ in rows)
                 supplier.flush()
                 self._engine.logged(name, len(rows))
+            if watermark is not None:
+                self._engine.announce(name, watermark, supplier.offset or 0)

@@ -21,7 +21,7 @@ from cepheid.language.printer import normal_form
 from cepheid.model.matches import Match, Window
 from cepheid.plan.matcher import compiled
 from cepheid.plan.planner import Plan
-from cepheid.service.derived import DELAY, derived_streams, streams_of
+from cepheid.service.derived import derived_streams, is_derived_here, streams_of
 from cepheid.service.lowering import NotYet
 
 
@@ -142,7 +142,7 @@ def _query(plan: Plan, name: str, registered: int) -> _Query:
             "lateness": s.lateness,
             "idle": s.idle,
             "valid_for": s.valid_for,
-            "delay": DELAY if s.name in derived else 0,
+            "derived": s.name in derived and is_derived_here(plan, s.name),
         }
         for s in streams_of(plan)
         if s.name in checked.streams

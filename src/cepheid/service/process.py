@@ -59,12 +59,12 @@ def run(path: str, applied: Applied, *, token: str | None = None) -> int:
                 intake.reload(_without_log(app, folder, token))
 
         control = Control(engine, app, path, applied, tell, token)
-        outlet = stack.enter_context(Outlet(engine, consumers_address(app), token, control.answer))
+        outlet = stack.enter_context(Outlet(engine, consumers_address(app), token, {"apply": control.answer}))
         if service is not None and service.metrics is not None:
             ready["metrics"] = stack.enter_context(MetricsPage(engine.stats, service.metrics, token)).url
         print(json.dumps(ready | {"consumers": outlet.address, "notices": engine.notices}), flush=True)
         while signal.sigwait(numbers) == signal.SIGHUP:
-            answer = control.answer()
+            answer = control.answer({})
             said = [answer["error"]] if "error" in answer else Changes.of(answer["changes"]).lines()
             head = "the application was not applied:" if "error" in answer else "the application was applied:"
             print("\n".join([head, *said]), file=sys.stderr, flush=True)

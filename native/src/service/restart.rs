@@ -1,0 +1,188 @@
+//! Where a lane begins again after a restart: late enough to be quick, early enough to find the same.
+//!
+//! What queries hold follows from the log. So a lane goes back to a point behind which every event is out of reach of all
+//! of them: their windows have passed it, or nothing was held there. Where time does not bound what a query holds
+//! (sessions, AFTER MATCH, a limit) only the latter counts, and before there is such a point the whole log does.
+//!
+//! The point is a small file beside the log:
+//!
+//! ```text
+//! offset 4711
+//! stream 1336381200000000 air       the greatest time seen there, by stream
+//! query 9f0c...                     the plans that it is good for
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::bounds::FOREVER;
+use crate::digest::hex;
+use crate::plan::{After, Kind, Plan};
+
+/// So many points are remembered; then every other one is forgotten, which makes a restart a little longer.
+const MARKS: usize = 64;
+
+/// How far back from the watermark events matter to a query; None: time does not say.
+pub fn reach(plan: &Plan, has_limit: bool) -> Option<i64> {
+    if has_limit || plan.after != After::Keep {
+        return None;
+    }
+    match plan.moving {
+        Some((Kind::Sliding | Kind::Batch, size)) => Some(size),
+        Some(_) => None,
+        None if plan.horizon >= FOREVER => None,
+        // An open first step looks back from events that are kept themselves.
+        None => Some(plan.horizon.max(0).saturating_mul(2)),
+    }
+}
+
+/// A place in the log, and how far the streams had come there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// The next record's offset.
+    pub offset: u64,
+    /// The greatest time seen, by stream; nothing of those that had no event.
+    pub streams: Vec<(String, i64)>,
+}
+
+impl Point {
+    fn greatest(&self) -> i64 {
+        self.streams.iter().map(|(_, time)| *time).max().unwrap_or(i64::MIN)
+    }
+}
+
+/// The points that a lane has passed.
+#[derive(Debug)]
+pub struct Marks {
+    reach: Option<i64>,
+    checks: Vec<String>,
+    path: PathBuf,
+    points: VecDeque<Point>,
+}
+
+impl Marks {
+    /// For these plans, each with whether it has a limit, in a folder and under a name.
+    pub fn new<'p>(plans: impl Iterator<Item = (&'p Plan, bool)> + Clone, folder: &Path, name: &str) -> Marks {
+        let mut reaches = plans.clone().map(|(plan, has_limit)| reach(plan, has_limit));
+        Marks {
+            reach: reaches.try_fold(0, |most: i64, one| Some(most.max(one?))),
+            checks: plans.map(|(plan, _)| hex(&plan.check)).collect(),
+            path: folder.join(format!("{name}.restart")),
+            points: VecDeque::new(),
+        }
+    }
+
+    /// The point to begin at, if one was kept that is good for all plans.
+    pub fn read(&self) -> Option<Point> {
+        let text = fs::read_to_string(&self.path).ok()?;
+        let mut point = Point::default();
+        let mut known = Vec::new();
+        for line in text.lines() {
+            let (word, rest) = line.split_once(' ')?;
+            match word {
+                "offset" => point.offset = rest.parse().ok()?,
+                "stream" => {
+                    let (time, name) = rest.split_once(' ')?;
+                    point.streams.push((name.to_owned(), time.parse().ok()?));
+                }
+                "query" => known.push(rest),
+                _ => return None,
+            }
+        }
+        let is_good = self.checks.iter().all(|check| known.contains(&check.as_str()));
+        is_good.then_some(point)
+    }
+
+    /// The lane is at a point, with this watermark; the latest one that can be begun at is kept.
+    pub fn pass(&mut self, point: Point, watermark: i64, holds_nothing: bool) -> io::Result<()> {
+        if holds_nothing {
+            self.points.clear();
+            return self.write(&point);
+        }
+        let Some(reach) = self.reach else { return Ok(()) };
+        if self.points.len() >= MARKS {
+            let mut number = 0;
+            self.points.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+        }
+        self.points.push_back(point);
+        let needed = watermark.saturating_sub(reach);
+        let passed = self.points.iter().take_while(|point| point.greatest() < needed).count();
+        let latest = self.points.drain(..passed).next_back();
+        latest.map_or(Ok(()), |point| self.write(&point))
+    }
+
+    fn write(&self, point: &Point) -> io::Result<()> {
+        let mut text = format!("offset {}\n", point.offset);
+        for (name, time) in &point.streams {
+            let _ = writeln!(text, "stream {time} {name}");
+        }
+        for check in &self.checks {
+            let _ = writeln!(text, "query {check}");
+        }
+        // Beside it and moved over, so that a crash leaves the old point or the new one.
+        let written = self.path.with_extension("restart.new");
+        fs::write(&written, text)?;
+        fs::rename(&written, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(offset: u64, time: i64) -> Point {
+        Point {
+            offset,
+            streams: vec![("air flow".to_owned(), time)],
+        }
+    }
+
+    fn marks(folder: &Path, reach: Option<i64>) -> Marks {
+        Marks {
+            reach,
+            checks: vec!["ab".to_owned()],
+            path: folder.join("queries-0.restart"),
+            points: VecDeque::new(),
+        }
+    }
+
+    #[test]
+    fn the_latest_point_out_of_reach_is_begun_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = marks(folder.path(), Some(100));
+        for number in 0..1000 {
+            marks
+                .pass(at(number, 10 * number as i64), 10 * number as i64, false)
+                .unwrap();
+            assert!(marks.points.len() <= MARKS);
+        }
+        let found = marks.read().unwrap();
+        assert!(found.streams[0].1 < 9_990 - 100 && found.offset > 950, "{found:?}");
+    }
+
+    #[test]
+    fn where_time_says_nothing_only_an_empty_state_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = marks(folder.path(), None);
+        marks.pass(at(1, 10), 10, false).unwrap();
+        assert_eq!(marks.read(), None);
+        marks.pass(at(2, 20), 20, true).unwrap();
+        marks.pass(at(3, 9_000), 9_000, false).unwrap();
+        assert_eq!(marks.read(), Some(at(2, 20)));
+    }
+
+    #[test]
+    fn another_query_begins_with_the_whole_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = marks(folder.path(), Some(0));
+        marks.pass(at(2, 20), 20, true).unwrap();
+        marks.checks.push("cd".to_owned());
+        assert_eq!(marks.read(), None);
+    }
+}
