@@ -47,7 +47,7 @@ mod _native {
     use crate::python_standing::PyStanding;
 
     #[pymodule_export]
-    use crate::python_service::{PyEngine, PyVirtualClock, queue_costs};
+    use crate::python_service::{PyConsumer, PyEngine, PyVirtualClock, queue_costs};
 }
 
 /// What built this module: version, rustc, profile, target.

@@ -23,15 +23,17 @@ use crate::python::guard;
 use crate::python_operator::PythonFunction;
 use crate::python_record::{self, Builder};
 use crate::python_shown::Shown;
-use crate::record::Record;
+use crate::record::{Record, Schema};
 use crate::service::books::Fate;
+use crate::service::change::Changed;
 use crate::service::derived::{Announced, TO_LOG, Unlogged};
-use crate::service::engine::{Accepted, Engine};
+use crate::service::engine::{Accepted, Engine, Shared};
 use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
 use crate::service::operators::{Given, Process, foreign};
 use crate::service::outlet::Directory;
+use crate::service::parts::Consumer;
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
 use crate::service::scheduling::{LevelPolicy, now, policies};
@@ -59,21 +61,21 @@ fn stream_named(spec: &Spec, name: &str) -> PyResult<usize> {
     found.ok_or_else(|| PyKeyError::new_err(format!("the service reads no stream '{name}'")))
 }
 
+/// An event for Python: of a consumer, from a ring whose records have those attributes and that schema.
 fn delivered<'py>(
     py: Python<'py>,
-    spec: &Spec,
-    consumer: usize,
+    consumer: &str,
+    (attributes, schema): (&[String], &Schema),
     event: &Event<'_>,
     head: &Head,
 ) -> PyResult<Delivered<'py>> {
-    let consumer = &spec.consumers[consumer];
     // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
-    let record = unsafe { Record::trusted(event.bytes, spec.schema(consumer.input)) };
+    let record = unsafe { Record::trusted(event.bytes, schema) };
     Ok((
-        consumer.name.clone(),
+        consumer.to_owned(),
         python_record::id(py, &record)?,
         record.time(),
-        python_record::attributes(py, &record, spec.attributes(consumer.input))?,
+        python_record::attributes(py, &record, attributes)?,
         (head.end != i64::MAX).then_some(head.end),
         python_record::labels(head.marks),
     ))
@@ -174,7 +176,9 @@ impl PyVirtualClock {
             let mut found = Vec::new();
             for delivery in clock.run(now) {
                 let event = clock.store().read(&delivery.token);
-                let seen = delivered(py, clock.spec(), delivery.consumer, &event, &delivery.head);
+                let (spec, consumer) = (clock.spec(), &clock.spec().consumers[delivery.consumer]);
+                let records = (spec.attributes(consumer.input), spec.schema(consumer.input));
+                let seen = delivered(py, &consumer.name, records, &event, &delivery.head);
                 clock.store().release(delivery.token, Fate::Used);
                 found.push(seen);
             }
@@ -196,6 +200,7 @@ type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
 
 /// A query of a lane.
 struct LaneQuery {
+    lane: Arc<Lane>,
     matches: Arc<Vec<Matches>>,
     unlogged: Arc<Vec<Unlogged>>,
     number: usize,
@@ -214,17 +219,19 @@ pub struct PyEngine {
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
-    lanes: Mutex<Vec<Lane>>,
+    lanes: Mutex<Vec<Arc<Lane>>>,
     /// How far derived streams have come.
     announced: Arc<Announced>,
     queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
 }
 
 impl PyEngine {
-    fn consumer(&self, name: &str) -> PyResult<usize> {
-        let consumers = &self.engine.shared().spec.consumers;
-        let found = consumers.iter().position(|consumer| consumer.name == name);
-        found.ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
+    fn consumer_named(&self, name: &str) -> PyResult<Arc<Consumer>> {
+        let graph = self.engine.shared().graph();
+        let found = graph.parts.consumers.iter().find(|consumer| consumer.spec.name == name);
+        found
+            .cloned()
+            .ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
     }
 
     fn unlogged_of(&self, py: Python<'_>, query: &str) -> PyResult<(Arc<Vec<Unlogged>>, usize)> {
@@ -236,7 +243,7 @@ impl PyEngine {
 
     /// How the threads of a level run, by its rank.
     fn policy(&self, level: usize) -> PyResult<LevelPolicy> {
-        let policy = level_policies(&self.engine.shared().spec).get(level).copied();
+        let policy = level_policies(&self.engine.shared().graph().spec).get(level).copied();
         policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))
     }
 
@@ -244,18 +251,23 @@ impl PyEngine {
     pub(crate) fn directory(&self) -> Directory {
         let shared = self.engine.share();
         let queries = Arc::clone(&self.queries);
-        let (policies, began) = (level_policies(&shared.spec), self.began);
+        let began = self.began;
         Box::new(move |name| {
-            let consumers = &shared.spec.consumers;
+            let graph = shared.graph();
+            let consumers = &graph.spec.consumers;
             let is_open = |consumer: &&ConsumerSpec| !consumer.name.starts_with(TO_LOG);
             if !name.starts_with(TO_LOG)
-                && let Some(consumer) = consumers.iter().position(|consumer| consumer.name == name)
+                && let Some(place) = consumers.iter().position(|consumer| consumer.name == name)
             {
+                let spec = &graph.spec;
+                let input = consumers[place].input;
+                let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
                 return Ok(Arc::new(ConsumerFeed {
                     shared: Arc::clone(&shared),
-                    consumer,
-                    began,
-                    policy: policies[consumers[consumer].level],
+                    consumer: Arc::clone(&graph.parts.consumers[place]),
+                    attributes: spec.attributes(input).iter().cloned().zip(kinds).collect(),
+                    began: (input >= spec.streams.len()).then_some(began),
+                    policy: level_policies(spec)[consumers[place].level],
                 }));
             }
             let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -291,6 +303,56 @@ impl PyEngine {
 fn level_policies(spec: &Spec) -> Vec<LevelPolicy> {
     let real_time = spec.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
     policies(spec.levels.len(), spec.prioritised, real_time)
+}
+
+fn read<'py>(
+    py: Python<'py>,
+    shared: &Shared,
+    consumer: &Consumer,
+    timeout: Option<f64>,
+) -> PyResult<Option<Delivered<'py>>> {
+    let timeout = timeout.map(seconds).transpose()?;
+    let Some((token, marks)) = py.detach(|| shared.read(consumer, timeout)) else {
+        return Ok(None);
+    };
+    let graph = shared.graph();
+    let event = shared.store.read(&token);
+    let head = Head { marks, ..*event.head };
+    // What is held has its producer in the graph, be it on the way out.
+    let records = graph.records(token.ring());
+    let records = records.ok_or_else(|| PyKeyError::new_err("the event's producer is gone"));
+    let seen = records.and_then(|records| delivered(py, &consumer.spec.name, records, &event, &head));
+    shared.store.release(token, Fate::Used);
+    seen.map(Some)
+}
+
+/// The reading end of a consumer; it stays when the consumer is removed, until what waits is read.
+#[pyclass(name = "Consumer", module = "cepheid._native")]
+pub struct PyConsumer {
+    shared: Arc<Shared>,
+    consumer: Arc<Consumer>,
+}
+
+#[pymethods]
+impl PyConsumer {
+    /// The next event, waited for at most so many seconds (None: until the engine stops or the consumer is removed).
+    #[pyo3(signature = (timeout=None))]
+    fn read<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Delivered<'py>>> {
+        guard(|| read(py, &self.shared, &self.consumer, timeout))
+    }
+
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool {
+        let closed = self.consumer.closed.get().is_some() || self.shared.is_stopping();
+        closed && self.consumer.queue.is_empty()
+    }
+}
+
+/// What a change did to parts of a kind: added, removed, changed and kept, by name.
+type ChangedNames = (Vec<String>, Vec<String>, Vec<String>, Vec<String>);
+
+fn names(changed: Changed) -> ChangedNames {
+    (changed.added, changed.removed, changed.changed, changed.kept)
 }
 
 fn word(accepted: Accepted) -> &'static str {
@@ -342,15 +404,22 @@ impl PyEngine {
         attributes: &Bound<'_, PyMapping>,
     ) -> PyResult<&'static str> {
         guard(|| {
-            let spec = &self.engine.shared().spec;
-            let number = stream_named(spec, stream)?;
-            let stream = &spec.streams[number];
+            let shared = self.engine.shared();
+            let known = {
+                let graph = shared.graph();
+                let number = stream_named(&graph.spec, stream)?;
+                Arc::clone(&graph.parts.streams[number])
+            };
+            let spec = &known.spec;
             with_builder(|builder| {
-                let bytes = builder.build(&stream.schema, &stream.attributes, id, time, attributes)?;
-                let pushed = self.engine.push(number, bytes);
+                // Building may run Python code, which may take its time: so the graph is looked at after that.
+                let bytes = builder.build(&spec.schema, &spec.attributes, id, time, attributes)?;
+                let graph = shared.graph();
+                let number = stream_named(&graph.spec, stream)?;
+                let pushed = shared.push_to(&graph, &graph.parts.streams[number], &spec.schema, bytes);
                 pushed
                     .map(word)
-                    .map_err(|fault| python_record::error(fault, &stream.attributes))
+                    .map_err(|fault| python_record::error(fault, &spec.attributes))
             })
         })
     }
@@ -370,18 +439,42 @@ impl PyEngine {
     /// The next event of a consumer, waited for at most so many seconds (None: until the engine stops).
     #[pyo3(signature = (consumer, timeout=None))]
     fn read<'py>(&self, py: Python<'py>, consumer: &str, timeout: Option<f64>) -> PyResult<Option<Delivered<'py>>> {
+        guard(|| read(py, self.engine.shared(), &*self.consumer_named(consumer)?, timeout))
+    }
+
+    /// The reading end of a consumer.
+    fn consumer(&self, name: &str) -> PyResult<PyConsumer> {
         guard(|| {
-            let number = self.consumer(consumer)?;
-            let timeout = timeout.map(seconds).transpose()?;
-            let Some((token, marks)) = py.detach(|| self.engine.read(number, timeout)) else {
-                return Ok(None);
-            };
-            let shared = self.engine.shared();
-            let event = shared.store.read(&token);
-            let head = Head { marks, ..*event.head };
-            let seen = delivered(py, &shared.spec, number, &event, &head);
-            shared.store.release(token, Fate::Used);
-            seen.map(Some)
+            Ok(PyConsumer {
+                shared: self.engine.share(),
+                consumer: self.consumer_named(name)?,
+            })
+        })
+    }
+
+    /// Goes on with another spec; operators in `renewed` are taken for others even if the specs say the same. What became of
+    /// streams, operators, consumers and levels. A ValueError says why it can't, and then nothing has changed.
+    #[pyo3(signature = (spec, functions=None, addresses=None, renewed=Vec::new()))]
+    fn change(
+        &self,
+        py: Python<'_>,
+        spec: &str,
+        functions: Option<HashMap<String, Py<PyAny>>>,
+        addresses: Option<HashMap<String, usize>>,
+        renewed: Vec<String>,
+    ) -> PyResult<HashMap<&'static str, ChangedNames>> {
+        guard(|| {
+            let spec = Spec::read(spec).map_err(refused)?;
+            let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
+            let changes = py
+                .detach(|| self.engine.change(spec, given, &renewed))
+                .map_err(refused)?;
+            Ok(HashMap::from([
+                ("streams", names(changes.streams)),
+                ("operators", names(changes.operators)),
+                ("consumers", names(changes.consumers)),
+                ("levels", names(changes.levels)),
+            ]))
         })
     }
 
@@ -395,7 +488,8 @@ impl PyEngine {
     ) -> PyResult<(u64, u64, u64)> {
         guard(|| {
             let time = seconds(time)?;
-            let spec = &self.engine.shared().spec;
+            let graph = self.engine.shared().graph();
+            let spec = &graph.spec;
             let mut found = Vec::new();
             for (streams, period, jitter, bytes) in groups {
                 let streams = streams
@@ -410,6 +504,7 @@ impl PyEngine {
                     bytes,
                 });
             }
+            drop(graph);
             let supplied = py.detach(|| supply(&self.engine, &found, time))?;
             Ok((supplied.accepted, supplied.refused, supplied.latest))
         })
@@ -471,10 +566,12 @@ impl PyEngine {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),
             })?;
+            let lane = Arc::new(lane);
             for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
                 let plan = Plan::read(&plan).map_err(refused)?;
                 let names = Names { outputs, groups };
                 let query = LaneQuery {
+                    lane: Arc::clone(&lane),
                     matches: Arc::clone(&lane.matches),
                     unlogged: Arc::clone(&lane.unlogged),
                     number,
@@ -486,6 +583,24 @@ impl PyEngine {
                 lock(py, &self.queries).insert(name, query);
             }
             lock(py, &self.lanes).push(lane);
+            Ok(())
+        })
+    }
+
+    /// Takes queries out of their lanes; a lane that has none left ends.
+    fn remove_queries(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        guard(|| {
+            for name in names {
+                let Some(query) = lock(py, &self.queries).remove(&name) else {
+                    continue;
+                };
+                if !query.lane.remove(query.number) {
+                    let mut lanes = lock(py, &self.lanes);
+                    lanes.retain(|lane| !Arc::ptr_eq(lane, &query.lane));
+                    drop(lanes);
+                    py.detach(|| drop(query.lane));
+                }
+            }
             Ok(())
         })
     }
@@ -606,7 +721,10 @@ impl PyEngine {
             let timeout = seconds(timeout)?;
             let feeder = lock(py, &self.feeder).take();
             let lanes = std::mem::take(&mut *lock(py, &self.lanes));
-            py.detach(|| drop((feeder, lanes)));
+            py.detach(|| {
+                lanes.iter().for_each(|lane| lane.stop());
+                drop((feeder, lanes));
+            });
             Ok(py.detach(|| self.engine.stop(timeout)))
         })
     }

@@ -241,6 +241,18 @@ class VirtualClock:
     def stats(self) -> str:
         """The books, as JSON."""
 
+class Consumer:
+    """The reading end of a consumer (native/src/python_service.rs)."""
+
+    def read(self, timeout: float | None = None) -> Delivered | None:
+        """The next event, waited for at most so many seconds (None: until the engine stops or it is removed)."""
+
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+
+#: Names that a change has added, removed, changed and kept.
+ChangedNames: TypeAlias = tuple[list[str], list[str], list[str], list[str]]
+
 class Engine:
     """A graph run by native threads, an EventProcessor a level (native/src/service/engine.rs)."""
 
@@ -262,6 +274,21 @@ class Engine:
 
     def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:
         """A consumer's next event, waited for at most so many seconds (None: until the engine stops)."""
+
+    def consumer(self, name: str) -> Consumer:
+        """The reading end of a consumer; KeyError if there is none of that name."""
+
+    def change(
+        self,
+        spec: str,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        addresses: Mapping[str, int] | None = None,
+        renewed: list[str] = ...,
+    ) -> dict[Literal["streams", "operators", "consumers", "levels"], ChangedNames]:
+        """Goes on with another spec; ValueError if it can't, and then nothing has changed.
+
+        Operators in `renewed` are taken for others even if both specs say the same of them.
+        """
 
     def supply(self, groups: Sequence[tuple[Sequence[str], int, int, int]], time: float) -> tuple[int, int, int]:
         """Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds.
@@ -292,6 +319,9 @@ class Engine:
         self, folder: PathLike[str] | str, spec: str, queries: list[tuple[str, str, list[str], list[str]]]
     ) -> None:
         """Runs queries of a level over the log in a folder (src/cepheid/service/lanes.py)."""
+
+    def remove_queries(self, names: list[str]) -> None:
+        """Takes queries out of their lanes; a lane that has none left ends."""
 
     def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
         """The next match of a query in a lane, the end of its validity, and whether it is stale."""

@@ -220,7 +220,7 @@ def test_a_restart_begins_where_nothing_older_matters(tmp_path: Path) -> None:
     text = APPLICATION.replace("WINDOW (?a, ?b, 1s)", "WINDOW (?a, ?b, 20ms)").replace(", idle: 20ms", "")
     (tmp_path / "app.yaml").write_text(text)
     app = load(tmp_path / "app.yaml")
-    point = tmp_path / "log" / "queries-0.restart"
+    point = tmp_path / "log" / "queries-critical.restart"
     start = time.time_ns() // 1000 + 60_000_000  # after the queries are registered (rule Q5)
     found: set[str] = set()
     with IntakeThread(config_of(app)) as intake, Supplier(intake.address) as supplier:

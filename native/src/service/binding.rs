@@ -85,6 +85,20 @@ impl Binding {
         self.count
     }
 
+    /// How many events are bound and wait for others.
+    pub fn bound(&self) -> usize {
+        self.bound.iter().flatten().count()
+    }
+
+    /// Lets go of what is bound and waits for others, which will not come: the operator is removed.
+    pub fn unbind(&mut self, ends: &mut impl Ends) {
+        for edge in 0..self.rules.edges {
+            if let Some(bound) = self.bound[edge].take() {
+                ends.end(edge, bound, Fate::Shed);
+            }
+        }
+    }
+
     /// An event has come over an edge.
     pub fn bind(&mut self, edge: usize, event: Bound, ends: &mut impl Ends) {
         if self.rules.fire_any {

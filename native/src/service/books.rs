@@ -9,7 +9,7 @@ pub enum Fate {
     Used,
     /// It was stale where that is shed.
     Expired,
-    /// It was the earliest of a relative set that did not hold.
+    /// It was the earliest of a relative set that did not hold, or its reader was removed before the others came.
     Shed,
     /// A newer one came.
     Replaced,
@@ -39,6 +39,11 @@ impl Counter {
     #[inline]
     pub fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Back to nothing, for what is counted anew.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 
     /// What it is now.

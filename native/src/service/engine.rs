@@ -1,81 +1,47 @@
 //! The engine: a graph run by native threads, an EventProcessor a level.
 //!
 //! `push` is a supplier's, from any thread; it never waits. Consumers read their own queues. Nothing is allocated on the way
-//! of an event once rings and buffers have met their largest.
+//! of an event once rings and buffers have met their largest. What runs can be changed while it runs: see change.rs.
 
-use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::json::{Fault, fault};
+use arc_swap::{ArcSwap, Guard};
+
+use crate::json::{Fault, Json};
 use crate::machine;
-use crate::record;
-use crate::service::binding::Binding;
-use crate::service::books::{Books, Counter, Fate};
-use crate::service::consumer::ConsumerQueue;
-use crate::service::histogram::Histogram;
-use crate::service::instance::Instance;
+use crate::record::{self, Schema};
+use crate::service::change::{Changes, Control, change};
+use crate::service::graph::Graph;
 use crate::service::operators::Given;
-use crate::service::processor::{Level, Node, Seat, State, Working};
-use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
-use crate::service::recorder::Track;
-use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic, policies};
+use crate::service::parts::{Consumer, Stream};
+use crate::service::removed::Removed;
+use crate::service::report::{consumer_report, operator_report, stream_report};
+use crate::service::scheduling::monotonic;
 use crate::service::spec::Spec;
-use crate::service::store::{MAX_SLOTS, Store, Token};
-use crate::service::sync::{PiMutex, Sleepers};
-use crate::service::topology::{Reader, Topology};
-use crate::service::virtual_clock::{instances, rules, supplier_head};
-
-/// An operator's instance, which only the worker that runs it touches.
-pub struct InstanceCell(pub(crate) UnsafeCell<Instance>);
-
-// SAFETY: a worker reaches the instance only while it has set `running` of the operator's node, under its level's lock.
-unsafe impl Sync for InstanceCell {}
+use crate::service::store::{Store, Token};
+use crate::service::threads;
+use crate::service::virtual_clock::supplier_head;
 
 /// What all threads of an engine share.
 pub struct Shared {
-    /// What runs.
-    pub spec: Spec,
-    /// Its edges.
-    pub topology: Topology,
     /// Its events.
     pub store: Store,
-    /// Its books.
-    pub books: Books,
-    /// The levels that have something to run, highest first.
-    pub levels: Vec<Level>,
-    /// By rank, the place among `levels`.
-    pub level_places: Vec<usize>,
-    /// By operator, the place of its level, and its own in it.
-    pub places: Vec<(usize, usize)>,
-    /// By producer, the numbers of its edges to lower levels in the MovingQ.
-    pub moving_edges: Vec<Vec<usize>>,
-    /// By operator.
-    pub instances: Vec<InstanceCell>,
-    /// By consumer.
-    pub consumers: Vec<ConsumerQueue>,
-    /// How long operators run.
-    pub run_times: Vec<Histogram>,
-    /// From the push of the last supplier event to the push to a consumer, by consumer.
-    pub latency: Vec<Histogram>,
-    /// The same by the rank of the consumer's level.
-    pub level_latency: Vec<Histogram>,
-    /// What each operator failed of last.
-    pub troubles: Vec<PiMutex<Option<String>>>,
-    /// Times that workers waited to leave time for others, by place of their level.
-    pub pauses: Vec<Counter>,
-    /// The flight recorder, by thread.
-    pub tracks: Vec<Track>,
-    /// What each worker runs.
-    pub workings: Vec<Working>,
-    /// Operators that the watchdog found not to return, by position.
-    pub stuck: Vec<Counter>,
     /// What the engine has to say of the machine.
     pub notices: Vec<String>,
+    /// The highest real-time priority that it may use.
+    pub(super) real_time: Option<i32>,
+    pub(super) current: ArcSwap<Graph>,
+    pub(super) control: Mutex<Control>,
+    /// The rings of the streams that a log has, if one is followed: what was removed of them may still come.
+    pub(super) fed: Mutex<Option<HashSet<usize>>>,
+    pub(super) running: AtomicUsize,
     stopping: AtomicBool,
-    running: AtomicUsize,
+    /// When it had started.
+    began: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -85,45 +51,106 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// A supplier's record; it must fit its stream.
+    /// How long it has been running.
+    pub(super) fn age(&self) -> Duration {
+        self.began.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    /// What runs now. Hold it for a moment only: what was removed can't end before it is let go of.
+    #[inline]
+    pub fn graph(&self) -> Guard<Arc<Graph>> {
+        self.current.load()
+    }
+
+    /// A supplier's record of the stream at a place of the spec; it must fit it.
     pub fn push(&self, stream: usize, bytes: &[u8]) -> Result<Accepted, record::Fault> {
-        let shared = self;
-        let spec = shared.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
-        let length = record::check(bytes, &spec.schema)?;
-        if shared.is_stopping() {
+        let graph = self.graph();
+        let spec = graph.spec.streams.get(stream).ok_or(record::Fault::Stream)?;
+        if record::stream(bytes) != spec.schema.stream {
+            return Err(record::Fault::Stream);
+        }
+        self.push_to(&graph, &graph.parts.streams[stream], &spec.schema, bytes)
+    }
+
+    /// A supplier's record for a stream of a graph, whatever number of a stream is in it.
+    pub fn push_to(
+        &self,
+        graph: &Graph,
+        stream: &Stream,
+        schema: &Schema,
+        bytes: &[u8],
+    ) -> Result<Accepted, record::Fault> {
+        let length = record::check_but_stream(bytes, schema)?;
+        if self.is_stopping() {
             return Ok(Accepted::Closed);
         }
-        let book = &shared.books.streams[stream];
+        let book = &stream.book;
         if record::flags(bytes) & record::DUPLICATE != 0 {
             book.duplicate.add(1);
             return Ok(Accepted::Duplicate);
         }
-        if shared.topology.readers[stream].count() == 0 {
+        let Some(producer) = graph
+            .producer(stream.ring)
+            .filter(|producer| producer.readers.count() > 0)
+        else {
             book.unread.add(1);
             return Ok(Accepted::Unread);
-        }
-        let Some(mut writer) = shared.store.claim(stream) else {
+        };
+        let Some(mut writer) = self.store.claim(stream.ring) else {
             book.refused.add(1);
             return Ok(Accepted::Full);
         };
         writer.body().copy(&bytes[..length]);
-        let token = writer.publish(supplier_head(spec, bytes, monotonic()));
-        let level = &shared.levels[shared.level_places[spec.level]];
-        book.queue.came.add(1);
-        match level.input.push(token, spec.replace) {
-            Pushed::Waits => {}
-            Pushed::Replaced(older) => {
-                book.queue.end(Fate::Replaced);
-                shared.store.release(older, Fate::Replaced);
-            }
-            // The queue has room for as many as the rings have slots, so this does not happen.
-            Pushed::Refused(token) => {
-                book.queue.end(Fate::Shed);
-                shared.store.release(token, Fate::Shed);
-            }
+        let token = writer.publish(supplier_head(&stream.spec, bytes, monotonic()));
+        let mut home = stream.home.load(Ordering::SeqCst);
+        if home != producer.level && book.queue.held() == 0 {
+            home = producer.level;
+            stream.home.store(home, Ordering::SeqCst);
         }
-        level.workers.wake();
+        book.queue.came.add(1);
+        // An older graph may not have the level that the stream has gone to.
+        let level = if graph.place(home).is_some() {
+            home
+        } else {
+            producer.level
+        };
+        self.forward(graph, stream, level, token);
         Ok(Accepted::Yes)
+    }
+
+    /// The books of what was removed, by name: of what has ended, and of what is about to.
+    pub(super) fn removed(&self) -> Json {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = control.removed.clone();
+        let graph = self.graph();
+        self.add_leaving(&graph, &mut found);
+        found.into_json()
+    }
+
+    fn add_leaving(&self, graph: &Graph, found: &mut Removed) {
+        for stream in &graph.leaving.streams {
+            found.add("streams", &stream.spec.name, stream_report(self, stream, ""));
+        }
+        for operator in &graph.leaving.operators {
+            found.add("operators", &operator.spec.name, operator_report(self, operator, ""));
+        }
+        for consumer in &graph.leaving.consumers {
+            found.add("consumers", &consumer.spec.name, consumer_report(consumer, ""));
+        }
+    }
+
+    /// The next event of a consumer and its labels, waiting for it at most so long; None as well when the engine stops or
+    /// the consumer was removed. The token is the caller's to release.
+    pub fn read(&self, consumer: &Consumer, timeout: Option<Duration>) -> Option<(Token, u8)> {
+        let is_over = || self.is_stopping() || consumer.closed.get().is_some();
+        let found = match timeout {
+            Some(Duration::ZERO) => consumer.queue.pop(),
+            _ => consumer.queue.wait(timeout, is_over),
+        };
+        if found.is_some() {
+            consumer.book.read.add(1);
+        }
+        found
     }
 }
 
@@ -147,247 +174,42 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
-/// How long an operator may run before the watchdog names it.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// The most events of each producer that can be held at once: one for each place that can hold one. See lowering.py.
-fn bounds(spec: &Spec, topology: &Topology) -> Vec<(usize, usize)> {
-    let producers = 0..spec.streams.len() + spec.operators.len();
-    producers
-        .map(|producer| {
-            let readers = &topology.readers[producer];
-            let (first, waiting) = match spec.streams.get(producer) {
-                Some(stream) => (stream.ring, if stream.replace { 1 } else { stream.waiting }),
-                None => (spec.operators[producer - spec.streams.len()].ring, 0),
-            };
-            // Bound, waiting and run with, at each operator; on the way to it too, if it is of another level.
-            let at = |reader: &Reader| spec.operators[reader.operator].depth + 2;
-            let local: usize = readers.local.iter().map(at).sum();
-            let remote: usize = readers.remote.iter().map(|reader| 2 * at(reader)).sum();
-            let consumers: usize = readers.consumers.iter().map(|c| spec.consumers[*c].capacity + 1).sum();
-            // In the hands of suppliers, workers and movers.
-            let hands = 4 * spec.cores + 4;
-            let bound = (waiting + local + remote + consumers + hands).max(first);
-            (first, bound.min(MAX_SLOTS))
-        })
-        .collect()
-}
-
-fn level(spec: &Spec, topology: &Topology, rank: usize, sizes: &[(usize, usize)], own: &mut Vec<Node>) -> Level {
-    let streams = spec
-        .streams
-        .iter()
-        .zip(sizes)
-        .filter(|(stream, _)| stream.level == rank);
-    let room = streams
-        .map(|(stream, (_, bound))| if stream.replace { 1 } else { *bound })
-        .sum();
-    let mut edges = Vec::new();
-    for (producer, readers) in topology.readers.iter().enumerate() {
-        if spec.level_of(producer) == rank {
-            for reader in &readers.remote {
-                let operator = &spec.operators[reader.operator];
-                edges.push((*reader, operator.level, operator.depth));
-            }
-        }
-    }
-    Level {
-        rank,
-        policy: policies(1, false, None)[0],
-        input: InputQ::new(room, spec.streams.len()),
-        state: PiMutex::new(State {
-            pending: PendingQ::new(own.len()),
-            backlog: 0,
-            nodes: std::mem::take(own),
-        }),
-        workers: Sleepers::default(),
-        moving: PiMutex::new(MovingQ::new(&edges, spec.levels.len())),
-        movers: Sleepers::default(),
-        busy: AtomicUsize::new(0),
-    }
-}
-
-/// What the levels' threads may be, and what there is to say about it.
-fn choose_policies(spec: &Spec, levels: &mut [Level]) -> Vec<String> {
-    let mut notices = Vec::new();
-    let mut real_time = None;
-    if spec.prioritised {
-        match machine::probe().sched_rr {
-            Ok(highest) => real_time = Some(highest),
-            Err(reason) => notices.push(format!(
-                "no real-time priorities ({reason}): levels are nice values, so that an important event can wait for a \
-                 time slice; grant CAP_SYS_NICE or an rtprio limit, see `cepheid doctor`"
-            )),
-        }
-    }
-    let chosen = policies(levels.len(), spec.prioritised, real_time);
-    for (level, policy) in levels.iter_mut().zip(chosen) {
-        level.policy = policy;
-    }
-    notices
-}
-
 impl Engine {
     /// Starts the threads of a graph. `given` are operators that are the program's own.
     pub fn start(spec: Spec, given: Given) -> Result<Engine, Fault> {
-        let shared = Arc::new(Engine::assemble(spec, given)?);
+        let mut notices = Vec::new();
+        let mut real_time = None;
+        if spec.prioritised {
+            match machine::probe().sched_rr {
+                Ok(highest) => real_time = Some(highest),
+                Err(reason) => notices.push(format!(
+                    "no real-time priorities ({reason}): levels are nice values, so that an important event can wait for a \
+                     time slice; grant CAP_SYS_NICE or an rtprio limit, see `cepheid doctor`"
+                )),
+            }
+        }
+        let shared = Arc::new(Shared {
+            store: Store::new([]),
+            notices,
+            real_time,
+            current: ArcSwap::from_pointee(Graph::empty(spec.cores, spec.prioritised)),
+            control: Mutex::default(),
+            fed: Mutex::default(),
+            running: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            began: OnceLock::new(),
+        });
         let engine = Engine { shared };
-        engine.spawn()?;
+        engine.change(spec, given, &[])?;
+        engine.shared.began.get_or_init(Instant::now);
+        threads::watch(&engine.shared)?;
         Ok(engine)
     }
 
-    fn assemble(spec: Spec, given: Given) -> Result<Shared, Fault> {
-        let topology = Topology::new(&spec);
-        let sizes = bounds(&spec, &topology);
-        let ranks = (0..spec.levels.len()).filter(|rank| {
-            spec.streams.iter().any(|s| s.level == *rank) || spec.operators.iter().any(|o| o.level == *rank)
-        });
-        let ranks: Vec<usize> = ranks.collect();
-        let mut level_places = vec![0; spec.levels.len()];
-        let mut places = vec![(0, 0); spec.operators.len()];
-        let mut levels = Vec::new();
-        let mut moving_edges = vec![Vec::new(); topology.readers.len()];
-        for (place, rank) in ranks.iter().enumerate() {
-            level_places[*rank] = place;
-            let mut own = Vec::new();
-            for position in (0..spec.operators.len()).filter(|o| spec.operators[*o].level == *rank) {
-                places[position] = (place, own.len());
-                own.push(Node {
-                    binding: Binding::new(rules(&spec, &topology, position)),
-                    running: false,
-                });
-            }
-            levels.push(level(&spec, &topology, *rank, &sizes, &mut own));
-            let mut edge = 0;
-            for (producer, readers) in topology.readers.iter().enumerate() {
-                if spec.level_of(producer) == *rank {
-                    moving_edges[producer] = (edge..edge + readers.remote.len()).collect();
-                    edge += readers.remote.len();
-                }
-            }
-        }
-        let notices = choose_policies(&spec, &mut levels);
-        let mut tracks = Vec::new();
-        let mut workings = Vec::new();
-        for level in &mut levels {
-            let name = &spec.levels[level.rank];
-            for number in 0..spec.cores {
-                tracks.push(Track::new(format!("{name} worker {number}")));
-                workings.push(Working::default());
-            }
-            for number in 0..spec.cores {
-                tracks.push(Track::new(format!("{name} mover {number}")));
-                workings.push(Working::default());
-            }
-        }
-        let made = instances(&spec, &topology, given)?;
-        let edges = topology.inputs.iter().map(|inputs| inputs.sources.len());
-        let histograms = |count: usize| (0..count).map(|_| Histogram::default()).collect::<Vec<_>>();
-        Ok(Shared {
-            store: Store::new(sizes),
-            books: Books::new(spec.streams.len(), edges, spec.consumers.len()),
-            instances: made
-                .into_iter()
-                .map(|made| InstanceCell(UnsafeCell::new(made)))
-                .collect(),
-            consumers: spec.consumers.iter().map(|c| ConsumerQueue::new(c.capacity)).collect(),
-            run_times: histograms(spec.operators.len()),
-            latency: histograms(spec.consumers.len()),
-            level_latency: histograms(spec.levels.len()),
-            troubles: spec.operators.iter().map(|_| PiMutex::new(None)).collect(),
-            pauses: levels.iter().map(|_| Counter::default()).collect(),
-            stuck: spec.operators.iter().map(|_| Counter::default()).collect(),
-            level_places,
-            places,
-            levels,
-            moving_edges,
-            tracks,
-            workings,
-            notices,
-            topology,
-            spec,
-            stopping: AtomicBool::new(false),
-            running: AtomicUsize::new(0),
-        })
-    }
-
-    fn spawn(&self) -> Result<(), Fault> {
-        let cores = self.shared.spec.cores;
-        for level in 0..self.shared.levels.len() {
-            let has_movers = {
-                let rank = self.shared.levels[level].rank;
-                let readers = self.shared.topology.readers.iter().enumerate();
-                let mut own = readers.filter(|(producer, _)| self.shared.spec.level_of(*producer) == rank);
-                own.any(|(_, readers)| !readers.remote.is_empty())
-            };
-            for number in 0..2 * cores {
-                let is_worker = number < cores;
-                if is_worker || has_movers {
-                    self.spawn_one(level, level * 2 * cores + number, is_worker)?;
-                }
-            }
-        }
-        self.spawn_watchdog()
-    }
-
-    fn spawn_one(&self, level: usize, track: usize, is_worker: bool) -> Result<(), Fault> {
-        let shared = self.shared.clone();
-        let kind = if is_worker { "work" } else { "move" };
-        let name = format!("cep-{kind}-{level}");
-        self.shared.running.fetch_add(1, Ordering::SeqCst);
-        let spawned = thread::Builder::new().name(name).spawn(move || {
-            let seat = Seat {
-                shared: &shared,
-                level,
-                track: &shared.tracks[track],
-                working: &shared.workings[track],
-            };
-            // The probe has shown that it may; if it may not now, the thread runs as it is.
-            let _ = seat.adopt(is_worker);
-            if is_worker {
-                seat.work();
-            } else {
-                seat.move_on();
-            }
-            shared.running.fetch_sub(1, Ordering::SeqCst);
-        });
-        self.spawned(spawned)
-    }
-
-    fn spawned(&self, spawned: std::io::Result<thread::JoinHandle<()>>) -> Result<(), Fault> {
-        match spawned {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                self.shared.running.fetch_sub(1, Ordering::SeqCst);
-                self.shared.stopping.store(true, Ordering::SeqCst);
-                fault(format!("can't start a thread: {error}"))
-            }
-        }
-    }
-
-    fn spawn_watchdog(&self) -> Result<(), Fault> {
-        let shared = self.shared.clone();
-        self.shared.running.fetch_add(1, Ordering::SeqCst);
-        let spawned = thread::Builder::new().name("cep-watchdog".to_owned()).spawn(move || {
-            let _ = adopt(Policy::RoundRobin(WATCHDOG));
-            let mut named = vec![0_u64; shared.workings.len()];
-            while !shared.is_stopping() {
-                thread::sleep(Duration::from_millis(50));
-                for (working, named) in shared.workings.iter().zip(&mut named) {
-                    let since = working.since.load(Ordering::Acquire);
-                    let operator = working.operator.load(Ordering::Relaxed);
-                    let ran = monotonic().saturating_sub(since);
-                    if since != 0 && since != *named && ran > PATIENCE.as_nanos() as u64 {
-                        *named = since;
-                        shared.stuck[operator].add(1);
-                        let name = &shared.spec.operators[operator].name;
-                        eprintln!("cepheid: operator '{name}' has not returned for {} ms", ran / 1_000_000);
-                    }
-                }
-            }
-            shared.running.fetch_sub(1, Ordering::SeqCst);
-        });
-        self.spawned(spawned)
+    /// Goes on with another spec: what is the same in both stays as it is, with its state, its queues and its books, and
+    /// never stops; operators in `renewed` are taken for others even so. Nothing has changed if it is refused.
+    pub fn change(&self, spec: Spec, given: Given, renewed: &[String]) -> Result<Changes, Fault> {
+        change(&self.shared, spec, given, renewed)
     }
 
     /// What the threads share, for who reports it.
@@ -420,42 +242,41 @@ impl Engine {
         Ok(found)
     }
 
-    /// The next event of a consumer and its labels, waiting for it at most so long; None as well when the engine stops.
-    /// The token is the caller's to release.
+    /// The next event of the consumer at a place of the spec; see `Shared::read`.
     pub fn read(&self, consumer: usize, timeout: Option<Duration>) -> Option<(Token, u8)> {
-        let queue = &self.shared.consumers[consumer];
-        let found = match timeout {
-            Some(Duration::ZERO) => queue.pop(),
-            _ => queue.wait(timeout, || self.shared.is_stopping()),
-        };
-        if found.is_some() {
-            self.shared.books.consumers[consumer].read.add(1);
-        }
-        found
+        let consumer = self.shared.graph().parts.consumers.get(consumer).cloned()?;
+        self.shared.read(&consumer, timeout)
     }
 
     /// Begins the latencies and run times anew, as after a warm-up. The books go on.
     pub fn reset_latencies(&self) {
-        let shared = &*self.shared;
-        let all = shared
-            .run_times
+        let graph = self.shared.graph();
+        graph
+            .parts
+            .operators
             .iter()
-            .chain(&shared.latency)
-            .chain(&shared.level_latency);
-        all.for_each(Histogram::reset);
+            .for_each(|operator| operator.run_times.reset());
+        graph
+            .parts
+            .consumers
+            .iter()
+            .for_each(|consumer| consumer.latency.reset());
+        graph.levels().for_each(|place| place.level.latency.reset());
     }
 
     /// Waits until nothing is left to do; false if that was not within the time. For tests and orderly ends.
     pub fn settle(&self, timeout: Duration) -> bool {
         let shared = &*self.shared;
-        let moves = || -> u64 { shared.books.operators.iter().map(|book| book.invoked.get()).sum() };
+        let moves = |graph: &Graph| -> u64 { graph.operators().map(|operator| operator.book.invoked.get()).sum() };
         let deadline = Instant::now() + timeout;
         let mut quiet = 0;
-        let mut before = moves();
+        let mut before = moves(&shared.graph());
         while Instant::now() < deadline {
-            let is_quiet = shared.levels.iter().all(|level| shared.is_quiet(level)) && moves() == before;
+            let graph = shared.graph();
+            let is_quiet = graph.levels().all(|place| shared.is_quiet(place)) && moves(&graph) == before;
             quiet = if is_quiet { quiet + 1 } else { 0 };
-            before = moves();
+            before = moves(&graph);
+            drop(graph);
             // Something on its way from one place to another may escape one look, hardly three.
             if quiet == 3 {
                 return true;
@@ -471,11 +292,11 @@ impl Engine {
         shared.stopping.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + timeout;
         loop {
-            for level in &shared.levels {
-                level.workers.wake_all();
-                level.movers.wake_all();
-            }
-            shared.consumers.iter().for_each(ConsumerQueue::wake_all);
+            let graph = shared.graph();
+            graph.levels().for_each(|place| place.level.wake_all());
+            let consumers = graph.parts.consumers.iter().chain(&graph.leaving.consumers);
+            consumers.for_each(|consumer| consumer.queue.wake_all());
+            drop(graph);
             if shared.running.load(Ordering::SeqCst) == 0 {
                 return true;
             }

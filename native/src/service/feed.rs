@@ -13,6 +13,7 @@ use crate::service::books::Fate;
 use crate::service::engine::Shared;
 use crate::service::lane::Matches;
 use crate::service::parcel::{Content, Parcel};
+use crate::service::parts::Consumer;
 use crate::service::scheduling::LevelPolicy;
 use crate::service::store::STALE;
 
@@ -37,22 +38,20 @@ pub struct ConsumerFeed {
     /// The engine's.
     pub shared: Arc<Shared>,
     /// Which consumer.
-    pub consumer: usize,
-    /// When the engine began, in microseconds: what operators count begins anew then.
-    pub began: i64,
+    pub consumer: Arc<Consumer>,
+    /// The attributes of what it reads, by name and type.
+    pub attributes: Vec<(String, &'static str)>,
+    /// If an operator produces that: when the engine began, in microseconds, as what operators count begins anew then.
+    pub began: Option<i64>,
     /// Its level's.
     pub policy: LevelPolicy,
 }
 
 impl Feed for ConsumerFeed {
     fn described(&self) -> Map<String, Json> {
-        let spec = &self.shared.spec;
-        let input = spec.consumers[self.consumer].input;
-        let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
-        let attributes: Vec<_> = spec.attributes(input).iter().zip(kinds).collect();
-        let mut found = Map::from_iter([("attributes".to_owned(), json!(attributes))]);
-        if input >= spec.streams.len() {
-            found.insert("run".to_owned(), self.began.into());
+        let mut found = Map::from_iter([("attributes".to_owned(), json!(self.attributes))]);
+        if let Some(began) = self.began {
+            found.insert("run".to_owned(), began.into());
         }
         found
     }
@@ -63,30 +62,28 @@ impl Feed for ConsumerFeed {
 
     fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
         let shared = &*self.shared;
-        let queue = &shared.consumers[self.consumer];
-        let found = if timeout.is_zero() {
-            queue.pop()
-        } else {
-            queue.wait(Some(timeout), || shared.is_stopping())
+        let Some((token, marks)) = shared.read(&self.consumer, Some(timeout)) else {
+            return false;
         };
-        let Some((token, marks)) = found else { return false };
-        shared.books.consumers[self.consumer].read.add(1);
-        let input = shared.spec.consumers[self.consumer].input;
-        let event = shared.store.read(&token);
-        // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
-        let record = unsafe { Record::trusted(event.bytes, shared.spec.schema(input)) };
-        take(&Parcel {
-            content: Content::Event(record, shared.spec.attributes(input)),
-            end: (event.head.end != i64::MAX).then_some(event.head.end),
-            marks,
-            supplied: Some(event.head.pushed),
-        });
+        let graph = shared.graph();
+        // What is held has its producer in the graph, be it on the way out.
+        if let Some((attributes, schema)) = graph.records(token.ring()) {
+            let event = shared.store.read(&token);
+            // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
+            let record = unsafe { Record::trusted(event.bytes, schema) };
+            take(&Parcel {
+                content: Content::Event(record, attributes),
+                end: (event.head.end != i64::MAX).then_some(event.head.end),
+                marks,
+                supplied: Some(event.head.pushed),
+            });
+        }
         shared.store.release(token, Fate::Used);
         true
     }
 
     fn is_over(&self) -> bool {
-        self.shared.is_stopping()
+        self.shared.is_stopping() || (self.consumer.closed.get().is_some() && self.consumer.queue.is_empty())
     }
 }
 
@@ -129,6 +126,6 @@ impl Feed for MatchFeed {
     }
 
     fn is_over(&self) -> bool {
-        self.shared.is_stopping()
+        self.shared.is_stopping() || self.matches[self.number].is_over()
     }
 }

@@ -5,16 +5,17 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::log::follower::From;
-use crate::log::{Error, Follower, consumers};
+use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
 use crate::service::engine::{Accepted, Shared};
+use crate::service::graph::Graph;
+use crate::service::parts::Stream;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt};
 
 /// Under this name the log knows how far the engine has come.
@@ -75,8 +76,7 @@ impl Feeder {
             fed: Arc::clone(&fed),
             stop: Arc::clone(&stop),
             streams: Vec::new(),
-            generation: None,
-            renumbered: Vec::new(),
+            seen: None,
             greatest: Vec::new(),
         };
         let thread = thread::Builder::new()
@@ -100,9 +100,9 @@ impl Drop for Feeder {
 }
 
 /// A stream of the log, to the engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Known {
-    As(usize),
+    As(Arc<Stream>),
     /// Nothing here reads it: an operator's output, say.
     Unread,
     /// It is not what the engine takes it for.
@@ -117,8 +117,8 @@ struct Feeding {
     stop: Arc<AtomicBool>,
     /// By the log's number of a stream, the engine's.
     streams: Vec<Known>,
-    generation: Option<u64>,
-    renumbered: Vec<u8>,
+    /// What that was found with: the engine's graph, and the log's streams.
+    seen: Option<(Arc<Graph>, u64)>,
     /// By the log's number of a stream, the greatest time of the batch.
     greatest: Vec<i64>,
 }
@@ -129,6 +129,7 @@ impl Feeding {
         let _ = adopt(Policy::RoundRobin(WATCHDOG));
         let mut committed = Instant::now();
         while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
+            self.look();
             match self.feed() {
                 Ok(true) => {}
                 Ok(false) => {
@@ -145,6 +146,24 @@ impl Feeding {
             }
         }
         self.commit();
+        *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Finds the engine's streams among the log's, if either has changed.
+    fn look(&mut self) {
+        let (graph, generation) = (self.engine.current.load(), self.follower.generation());
+        let is_seen = |(seen, known): &(Arc<Graph>, u64)| Arc::ptr_eq(seen, &graph) && *known == generation;
+        if !self.seen.as_ref().is_some_and(is_seen) {
+            self.streams = self.matched(&graph);
+            let known = self.streams.iter().filter_map(|known| match known {
+                Known::As(stream) => Some(stream.ring),
+                Known::Unread | Known::Unfit => None,
+            });
+            let rings = known.collect();
+            *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = Some(rings);
+            // Last: while it holds the graph of before, nothing of that is cleared away.
+            self.seen = Some((Arc::clone(&graph), generation));
+        }
     }
 
     /// Pushes the next batch; whether there was one.
@@ -152,11 +171,8 @@ impl Feeding {
         if !self.follower.advance()? {
             return Ok(false);
         }
-        if self.generation != Some(self.follower.generation()) {
-            self.streams = self.matched();
-            self.generation = Some(self.follower.generation());
-        }
-        let Some(batch) = self.follower.batch() else {
+        self.look();
+        let (Some(batch), Some((graph, _))) = (self.follower.batch(), &self.seen) else {
             return Ok(false);
         };
         self.greatest.clear();
@@ -166,7 +182,7 @@ impl Feeding {
                 *greatest = (*greatest).max(record::time(bytes));
             }
             let stream = match self.streams.get(usize::from(record::stream(bytes))) {
-                Some(Known::As(stream)) => *stream,
+                Some(Known::As(stream)) => stream,
                 Some(Known::Unread) => {
                     self.fed.unread.fetch_add(1, Ordering::Relaxed);
                     continue;
@@ -176,15 +192,7 @@ impl Feeding {
                     continue;
                 }
             };
-            let bytes = if usize::from(record::stream(bytes)) == stream {
-                bytes
-            } else {
-                self.renumbered.clear();
-                self.renumbered.extend_from_slice(bytes);
-                record::set_stream(&mut self.renumbered, stream as u16);
-                &self.renumbered
-            };
-            let counter = match self.engine.push(stream, bytes) {
+            let counter = match self.engine.push_to(graph, stream, &stream.spec.schema, bytes) {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,
                 Ok(Accepted::Duplicate) => &self.fed.duplicate,
@@ -215,25 +223,26 @@ impl Feeding {
         }
     }
 
-    /// What the log's streams are to the engine.
-    fn matched(&self) -> Vec<Known> {
-        let known = &self.engine.spec.streams;
+    /// What the log's streams are to the engine; removed ones are known until the log does not have them any more either.
+    fn matched(&self, graph: &Graph) -> Vec<Known> {
         let streams = self.follower.streams().iter().enumerate();
-        streams
-            .map(|(number, stream)| {
-                let Some(place) = known.iter().position(|known| known.name == stream.name) else {
-                    return Known::Unread;
-                };
-                let kinds = stream.layout(number as u16).map(|layout| layout.kinds);
-                let mut names = stream.attributes.iter().map(|(name, _)| name);
-                let same = kinds.is_ok_and(|kinds| kinds == known[place].schema.kinds);
-                if same && names.by_ref().eq(&known[place].attributes) {
-                    Known::As(place)
-                } else {
-                    Known::Unfit
-                }
-            })
-            .collect()
+        let known = |(number, stream): (usize, &StreamSchema)| {
+            let leaving = graph.leaving.streams.iter().rev();
+            let mut named = graph.parts.streams.iter().chain(leaving);
+            let mut named = named.by_ref().filter(|known| known.spec.name == stream.name).peekable();
+            if named.peek().is_none() {
+                return Known::Unread;
+            }
+            let kinds = stream.layout(number as u16).map(|layout| layout.kinds);
+            let fits = |known: &&Arc<Stream>| {
+                let names = stream.attributes.iter().map(|(name, _)| name);
+                kinds.as_ref().is_ok_and(|kinds| *kinds == known.spec.schema.kinds) && names.eq(&known.spec.attributes)
+            };
+            named
+                .find(fits)
+                .map_or(Known::Unfit, |known| Known::As(Arc::clone(known)))
+        };
+        streams.map(known).collect()
     }
 
     fn commit(&self) {

@@ -1,28 +1,23 @@
 //! An operator's instance: what runs it, and the events that it runs with. One thread at a time has it.
 
 use crate::panic;
-use crate::record::IdRef;
+use crate::record::{IdRef, Schema};
 use crate::service::binding::Bound;
 use crate::service::books::{Fate, OperatorBook};
 use crate::service::operators::{Draft, Inputs, Output, Process, Trouble};
 use crate::service::spec::Spec;
 use crate::service::store::{Head, Store, Token};
-use crate::service::topology::Topology;
-
-/// What does not change while a graph runs.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// What runs.
-    pub spec: &'a Spec,
-    /// Its edges.
-    pub topology: &'a Topology,
-    /// Its events.
-    pub store: &'a Store,
-}
+use crate::service::topology::Inputs as Read;
 
 /// One operator, ready to run.
 pub struct Instance {
-    operator: usize,
+    /// Where its outputs go.
+    ring: usize,
+    schema: Schema,
+    /// The edge of each input.
+    edges: Box<[usize]>,
+    /// What comes over each edge.
+    sources: Box<[Schema]>,
     process: Box<dyn Process>,
     /// The inputs of the next run, by edge.
     pub inputs: Box<[Option<Bound>]>,
@@ -46,7 +41,8 @@ fn overlap(inputs: &[Option<Bound>], marks: u8) -> Head {
 }
 
 struct Emitter<'a, 's> {
-    context: Context<'a>,
+    store: &'a Store,
+    schema: &'s Schema,
     ring: usize,
     head: Head,
     emitted: &'s mut i64,
@@ -56,11 +52,11 @@ struct Emitter<'a, 's> {
 
 impl Output for Emitter<'_, '_> {
     fn emit(&mut self, fill: &mut dyn FnMut(&mut Draft<'_>) -> Result<(), Trouble>) -> Result<(), Trouble> {
-        let Some(mut writer) = self.context.store.claim(self.ring) else {
+        let Some(mut writer) = self.store.claim(self.ring) else {
             self.book.refused.add(1);
             return Ok(());
         };
-        let (schema, time, id) = (self.context.spec.schema(self.ring), self.head.begin, *self.emitted + 1);
+        let (schema, time, id) = (self.schema, self.head.begin, *self.emitted + 1);
         let encoder = writer.body().build();
         encoder.start(schema, time, IdRef::Int(id))?;
         let mut draft = Draft {
@@ -79,43 +75,60 @@ impl Output for Emitter<'_, '_> {
 }
 
 impl Instance {
-    /// Of the operator at that position.
-    pub fn new(operator: usize, process: Box<dyn Process>, edges: usize) -> Instance {
+    /// Of the operator at that position of a spec, whose outputs go to a ring.
+    pub fn new(spec: &Spec, inputs: &Read, operator: usize, ring: usize, process: Box<dyn Process>) -> Instance {
         Instance {
-            operator,
+            ring,
+            schema: spec.operators[operator].schema.clone(),
+            edges: inputs.edges.clone(),
+            sources: inputs
+                .sources
+                .iter()
+                .map(|source| spec.schema(*source).clone())
+                .collect(),
             process,
-            inputs: (0..edges).map(|_| None).collect(),
+            inputs: inputs.sources.iter().map(|_| None).collect(),
             emitted: 0,
         }
+    }
+
+    /// Counts its outputs on from a number, above those of any that had its name before.
+    pub fn count_from(mut self, emitted: i64) -> Instance {
+        self.emitted = emitted;
+        self
     }
 
     /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.
     pub fn run(
         &mut self,
-        context: Context<'_>,
+        store: &Store,
         book: &OperatorBook,
         marks: u8,
         share: &mut dyn FnMut(Token, Head),
     ) -> Result<(), Trouble> {
         let Instance {
-            operator,
+            ring,
+            schema,
+            edges,
+            sources,
             process,
             inputs,
             emitted,
         } = self;
         let mut out = Emitter {
-            context,
-            ring: context.spec.streams.len() + *operator,
+            store,
+            schema,
+            ring: *ring,
             head: overlap(inputs, marks),
             emitted,
             book,
             share,
         };
         let view = Inputs {
-            store: context.store,
+            store,
             bound: inputs,
-            edges: &context.topology.inputs[*operator].edges,
-            spec: context.spec,
+            edges,
+            sources,
         };
         book.fired.add(1);
         let outcome = panic::catch(|| process.run(&view, &mut out));
@@ -126,7 +139,7 @@ impl Instance {
         for (edge, input) in inputs.iter_mut().enumerate() {
             if let Some(bound) = input.take() {
                 book.edges[edge].end(Fate::Used);
-                context.store.release(bound.token, Fate::Used);
+                store.release(bound.token, Fate::Used);
             }
         }
         outcome

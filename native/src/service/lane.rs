@@ -25,8 +25,6 @@ use crate::standing::Standing;
 use crate::steady;
 use crate::value::Val;
 
-/// Under this name, and the level's rank, the log knows how far a lane has come.
-const CONSUMER: &str = "queries";
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 /// So long it waits for the log before it looks at the clock.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -45,6 +43,8 @@ struct QuerySpec {
     sheds: bool,
     /// Whether its matches are events of the log too.
     is_read: bool,
+    /// What was found up to this offset was delivered before.
+    silent_to: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ struct StreamSpec {
 pub struct LaneSpec {
     /// The rank of the level.
     pub level: usize,
+    /// Under this name the log knows how far the lane has come.
+    consumer: String,
     queries: Vec<QuerySpec>,
     streams: Vec<StreamSpec>,
 }
@@ -77,6 +79,7 @@ impl LaneSpec {
                 valid: item.member("valid")?.optional(Json::int)?,
                 sheds: item.member("stale")?.text()? == "shed",
                 is_read: item.member("read")?.bool()?,
+                silent_to: item.member("silent")?.index()? as u64,
             })
         };
         let stream = |item: &Json| {
@@ -90,6 +93,7 @@ impl LaneSpec {
         };
         Ok(LaneSpec {
             level: json.member("level")?.index()?,
+            consumer: json.member("consumer")?.text()?.to_owned(),
             queries: json.member("queries")?.each(query)?,
             streams: json.member("streams")?.each(stream)?,
         })
@@ -182,6 +186,12 @@ impl Matches {
         self.lock().counts
     }
 
+    /// Whether nothing more comes, and all was read.
+    pub fn is_over(&self) -> bool {
+        let waiting = self.lock();
+        waiting.is_over && waiting.matches.is_empty()
+    }
+
     fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -195,8 +205,10 @@ pub struct Lane {
     pub matches: Arc<Vec<Matches>>,
     /// By query, what the log is to have; nothing of those that nobody reads.
     pub unlogged: Arc<Vec<Unlogged>>,
+    /// By query, whether it was taken out.
+    removed: Arc<Vec<AtomicBool>>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Why a lane could not begin.
@@ -217,13 +229,11 @@ impl Lane {
         announced: Arc<Announced>,
     ) -> Result<Lane, Refused> {
         let mut groups = groups(&spec).map_err(Refused::Plan)?;
-        let consumer = format!("{CONSUMER}-{}", spec.level);
-        let silent_to = consumers::committed(&folder, &consumer).map_err(Refused::Log)?;
         let plans = groups.iter().flat_map(|group| {
             let numbered = group.queries.iter().enumerate();
             numbered.map(|(place, number)| (&**group.standing.plan(place), spec.queries[*number].limit.is_some()))
         });
-        let marks = Marks::new(plans, &folder, &consumer);
+        let marks = Marks::new(plans, &folder, &spec.consumer);
         let begin = marks.read().unwrap_or_default();
         let follower = match Follower::open(&folder, From::Offset(begin.offset), false) {
             // What it was to go on with is not kept any more, or there is no such point.
@@ -241,17 +251,17 @@ impl Lane {
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
+        let removed: Arc<Vec<AtomicBool>> = Arc::new(spec.queries.iter().map(|_| AtomicBool::new(false)).collect());
         let mut running = Running {
             spec,
             policy,
             folder,
-            consumer,
+            removed: Arc::clone(&removed),
             follower,
             groups,
             matches: Arc::clone(&matches),
             unlogged: Arc::clone(&unlogged),
             stop: Arc::clone(&stop),
-            silent_to: silent_to.unwrap_or(0),
             read_to: None,
             marks,
             announced,
@@ -266,18 +276,33 @@ impl Lane {
         Ok(Lane {
             matches,
             unlogged,
+            removed,
             stop,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// Ends it, and waits until it has.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// Takes a query out: it finds nothing more, and who reads it comes to an end. Whether the lane has others left.
+    pub fn remove(&self, number: usize) -> bool {
+        self.removed[number].store(true, Ordering::SeqCst);
+        self.matches[number].end();
+        self.unlogged[number].end();
+        self.removed.iter().any(|removed| !removed.load(Ordering::SeqCst))
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -400,14 +425,12 @@ struct Running {
     spec: LaneSpec,
     policy: LevelPolicy,
     folder: PathBuf,
-    consumer: String,
+    removed: Arc<Vec<AtomicBool>>,
     follower: Follower,
     groups: Vec<Group>,
     matches: Arc<Vec<Matches>>,
     unlogged: Arc<Vec<Unlogged>>,
     stop: Arc<AtomicBool>,
-    /// What was found up to this offset was delivered before.
-    silent_to: u64,
     /// What was found up to this offset was read a moment ago.
     read_to: Option<u64>,
     marks: Marks,
@@ -425,10 +448,12 @@ impl Running {
         let mut period = Instant::now();
         let mut busy = Duration::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
-            if self.unlogged.iter().any(Unlogged::is_full) {
+            let mut waiting = self.unlogged.iter().enumerate();
+            if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) {
                 thread::sleep(PATIENCE);
                 continue;
             }
+            self.let_go();
             let began = Instant::now();
             let went_on = self.follow().unwrap_or(false);
             busy += began.elapsed();
@@ -445,6 +470,17 @@ impl Running {
         self.commit();
         self.matches.iter().for_each(Matches::end);
         self.unlogged.iter().for_each(Unlogged::end);
+    }
+
+    fn is_removed(&self, number: usize) -> bool {
+        self.removed[number].load(Ordering::Relaxed)
+    }
+
+    /// Lets go of queries that stand together when none of them is wanted any more.
+    fn let_go(&mut self) {
+        let removed = &self.removed;
+        let is_wanted = |number: &usize| !removed[*number].load(Ordering::Relaxed);
+        self.groups.retain(|group| group.queries.iter().any(is_wanted));
     }
 
     /// A real-time thread leaves some time to others, so that Linux never stops all of them.
@@ -489,7 +525,6 @@ impl Running {
 
     fn advance(&mut self, idle_counts: bool) {
         let offset = self.follower.offset();
-        let silent = offset <= self.silent_to;
         for group in &mut self.groups {
             for clock in group.clocks.iter_mut().filter(|clock| clock.stream.is_derived) {
                 if let Some(watermark) = self.announced.watermark(&clock.stream.name, offset)
@@ -501,11 +536,11 @@ impl Running {
             let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
             let Some(watermark) = watermarks.min() else { continue };
             for (place, found) in group.standing.advance(Some(watermark)) {
-                if silent {
-                    continue;
-                }
                 let number = group.queries[place];
                 let query = &self.spec.queries[number];
+                if offset <= query.silent_to || self.removed[number].load(Ordering::Relaxed) {
+                    continue;
+                }
                 for found in found {
                     if query.is_read {
                         self.unlogged[number].put(found.clone());
@@ -528,10 +563,10 @@ impl Running {
     /// found again after a crash, because what was read a moment ago may not have come to its reader.
     fn commit(&mut self) {
         if let Some(offset) = self.read_to.take() {
-            let _ = consumers::commit(&self.folder, &self.consumer, offset);
+            let _ = consumers::commit(&self.folder, &self.spec.consumer, offset);
         }
-        let is_read = self.matches.iter().all(|matches| matches.lock().matches.is_empty());
-        if is_read && self.unlogged.iter().all(Unlogged::is_empty) {
+        let mut wanted = (0..self.matches.len()).filter(|number| !self.is_removed(*number));
+        if wanted.all(|number| self.matches[number].lock().matches.is_empty() && self.unlogged[number].is_empty()) {
             self.read_to = Some(self.follower.offset());
         }
         // Without it a restart takes longer.

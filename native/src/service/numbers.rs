@@ -34,6 +34,11 @@ impl Numbers {
         }
     }
 
+    /// How many it has room for.
+    pub(crate) fn room(&self) -> usize {
+        self.places.len()
+    }
+
     /// False if it is full.
     #[inline]
     pub(crate) fn push(&self, number: u32) -> bool {

@@ -3,65 +3,112 @@
 //! A worker takes pending operators first, and a new supplier event only when no operator of the level waits to run. It pushes to
 //! consumers itself. One thread at a time runs an operator, so that its outputs keep their order.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::service::binding::{Binding, Bound, Found};
-use crate::service::books::Fate;
+use crate::service::binding::{Bound, Found};
+use crate::service::books::{Counter, Fate};
 use crate::service::engine::Shared;
-use crate::service::instance::Context;
-use crate::service::queues::{InputQ, MovingQ, PendingQ};
+use crate::service::graph::{Graph, Place, Reader, Readers, Source};
+use crate::service::histogram::Histogram;
+use crate::service::parts::{Consumer, Operator, Stream};
+use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::recorder::{Track, What};
-use crate::service::scheduling::{Busy, LevelPolicy, adopt, monotonic, now, sleep_until};
+use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
 use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
-use crate::service::topology::Reader;
 use crate::service::virtual_clock::judged_at_push;
-
-/// An operator as its level sees it.
-#[derive(Debug)]
-pub struct Node {
-    /// Its inputs.
-    pub binding: Binding,
-    /// Whether a worker runs it now.
-    pub running: bool,
-}
 
 /// What the workers of a level share.
 #[derive(Debug)]
 pub struct State {
-    /// Operators that are ready, by their positions; those that run are not in it.
-    pub pending: PendingQ,
+    /// Operators that are ready; those that run are not in it.
+    pub pending: PendingQ<Arc<Operator>>,
     /// How many operators have something waiting, whether they run now or not.
     pub backlog: usize,
-    /// The level's operators.
-    pub nodes: Vec<Node>,
+    /// InputQs that were too small for a change; what is in them comes first.
+    pub before: Vec<Arc<InputQ>>,
 }
 
 /// One level.
 #[derive(Debug)]
 pub struct Level {
-    /// Its rank in the plan.
-    pub rank: usize,
-    /// How its threads run.
-    pub policy: LevelPolicy,
-    /// Supplier events.
-    pub input: InputQ,
+    /// Its name.
+    pub name: String,
+    /// Its number, which it keeps.
+    pub number: usize,
     /// Operators.
     pub state: PiMutex<State>,
     /// Where workers wait.
     pub workers: Sleepers,
     /// Events for lower levels.
-    pub moving: PiMutex<MovingQ>,
+    pub moving: PiMutex<MovingQ<Reader>>,
     /// Where movers wait.
     pub movers: Sleepers,
     /// How many threads have something in hand.
     pub busy: AtomicUsize,
+    /// From the push of the last supplier event to the push to a consumer of the level.
+    pub latency: Histogram,
+    /// Times that workers waited to leave time for others.
+    pub pauses: Counter,
+    /// The flight recorder: of workers, then of movers.
+    pub tracks: Vec<Track>,
+    /// What each of them runs.
+    pub workings: Vec<Working>,
+    /// Whether its workers and its movers have been started.
+    pub started: [AtomicBool; 2],
+    ending: AtomicBool,
+}
+
+impl Level {
+    /// Without threads, for so many cores.
+    pub fn new(name: String, number: usize, cores: usize) -> Level {
+        let track = |place: usize| {
+            let (kind, place) = if place < cores {
+                ("worker", place)
+            } else {
+                ("mover", place - cores)
+            };
+            Track::new(format!("{name} {kind} {place}"))
+        };
+        Level {
+            tracks: (0..2 * cores).map(track).collect(),
+            workings: (0..2 * cores).map(|_| Working::default()).collect(),
+            name,
+            number,
+            state: PiMutex::new(State {
+                pending: PendingQ::new(0),
+                backlog: 0,
+                before: Vec::new(),
+            }),
+            workers: Sleepers::default(),
+            moving: PiMutex::default(),
+            movers: Sleepers::default(),
+            busy: AtomicUsize::new(0),
+            latency: Histogram::default(),
+            pauses: Counter::default(),
+            started: Default::default(),
+            ending: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends its threads; nothing may be left at it.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Wakes its threads, to look at what has changed.
+    pub fn wake_all(&self) {
+        self.workers.wake_all();
+        self.movers.wake_all();
+    }
 }
 
 /// What a worker runs now, for the watchdog.
 #[derive(Debug, Default)]
 pub struct Working {
-    /// The operator's position.
+    /// The number of the operator's ring.
     pub operator: AtomicUsize,
     /// Since when, in nanoseconds of the monotonic clock; 0 if it runs none.
     pub since: AtomicU64,
@@ -71,42 +118,64 @@ pub struct Working {
 pub struct Seat<'s> {
     /// The engine.
     pub shared: &'s Shared,
-    /// The place of its level among those that run.
-    pub level: usize,
-    /// Its track of the flight recorder.
-    pub track: &'s Track,
-    /// What the watchdog looks at.
-    pub working: &'s Working,
+    /// Its level.
+    pub level: &'s Level,
+    /// Its place among the threads of the level.
+    pub number: usize,
+    /// Whether it is a worker.
+    pub is_worker: bool,
 }
 
 enum Job {
     /// An operator, ready to run with these labels.
-    Run(usize, u8),
+    Run(Arc<Operator>, u8),
     /// A supplier event was taken, or an operator let go of its inputs: look again.
     Again,
     Nothing,
 }
 
+/// The next supplier event of a level whose lock is held.
+fn pop_input(place: &Place, state: &State) -> Option<Token> {
+    let older = state.before.iter().find_map(|input| input.pop());
+    older.or_else(|| place.input.pop())
+}
+
+fn has_input(place: &Place, state: &State) -> bool {
+    !place.input.is_empty() || state.before.iter().any(|input| !input.is_empty())
+}
+
+/// An operator of a locked level does not run any more.
+fn free(state: &mut State, operator: Arc<Operator>) {
+    // SAFETY: the caller has locked the operator's level.
+    let node = unsafe { operator.node(state) };
+    node.running = false;
+    if node.binding.waiting() > 0 {
+        state.pending.push(operator);
+    }
+}
+
 impl Shared {
     /// Books an event that an operator let go of.
-    fn ended(&self, operator: usize, edge: usize, token: Token, fate: Fate) {
-        self.books.operators[operator].edges[edge].end(fate);
+    pub(super) fn ended(&self, operator: &Operator, edge: usize, token: Token, fate: Fate) {
+        operator.book.edges[edge].end(fate);
         self.store.release(token, fate);
     }
 
     /// Binds an event at an operator of a locked level.
-    fn bind(&self, state: &mut State, reader: Reader, token: Token, head: Head) {
-        let node = &mut state.nodes[self.places[reader.operator].1];
+    pub(super) fn bind(&self, state: &mut State, reader: &Reader, token: Token, head: Head) {
+        let operator = &reader.operator;
+        // SAFETY: the caller has locked the operator's level, and the node is held until the end of this call.
+        let node = unsafe { operator.node(state) };
         let had = node.binding.waiting() > 0;
         let bound = Bound { token, head };
         node.binding
             .bind(reader.edge, bound, &mut |edge: usize, bound: Bound, fate| {
-                self.ended(reader.operator, edge, bound.token, fate);
+                self.ended(operator, edge, bound.token, fate);
             });
         if !had && node.binding.waiting() > 0 {
             state.backlog += 1;
             if !node.running {
-                state.pending.push(reader.operator);
+                state.pending.push(Arc::clone(operator));
             }
         }
     }
@@ -114,112 +183,179 @@ impl Shared {
     /// An operator has produced an event: consumers get it, operators of its level bind it, and it goes on to others.
     ///
     /// Only one thread runs the operator, so that its events come to each reader in their order.
-    pub fn share(&self, token: Token, head: Head) {
-        let readers = &self.topology.readers[token.ring()];
-        for consumer in &readers.consumers {
-            self.push_to_consumer(*consumer, &token, &head);
+    pub fn share(&self, operator: &Operator, token: Token, head: Head) {
+        if let Some(producer) = self.graph().producer(token.ring()) {
+            self.push_to_consumers(&producer.readers, &token, &head);
+            if producer.readers.local.is_empty() && producer.readers.remote.is_empty() {
+                self.store.forget(token);
+                return;
+            }
         }
-        let level = &self.levels[self.level_places[self.spec.level_of(token.ring())]];
-        if !readers.local.is_empty() {
-            self.bind_locally(&mut level.state.lock(), &token, head);
+        loop {
+            // The level first: a graph that is looked at later has it.
+            let number = operator.level.load(Ordering::SeqCst);
+            let graph = self.graph();
+            let Some(place) = graph.place(number) else { continue };
+            let level = Arc::clone(&place.level);
+            drop(graph);
+            let mut state = level.state.lock();
+            if operator.level.load(Ordering::SeqCst) != number {
+                continue;
+            }
+            // A change of levels holds this lock, so that what is seen now is right until it is let go of.
+            let graph = self.graph();
+            let Some(producer) = graph.producer(token.ring()) else {
+                break;
+            };
+            self.bind_locally(&mut state, &producer.readers, &token, head);
+            let moved = self.send_on(&level, &producer.readers, &token);
+            drop(state);
+            if moved {
+                level.movers.wake();
+            }
+            break;
         }
-        self.send_on(level, &token);
         self.store.forget(token);
     }
 
     /// The same for a supplier event, all under the lock under which it was taken: so two workers keep the order too.
     ///
     /// Locks are taken from the highest level down, in each its state before its MovingQ, and a consumer's queue last.
-    fn share_taken(&self, level: &Level, state: &mut State, token: Token) {
-        let head = *self.store.read(&token).head;
-        self.books.streams[token.ring()].queue.end(Fate::Used);
-        for consumer in &self.topology.readers[token.ring()].consumers {
-            self.push_to_consumer(*consumer, &token, &head);
+    fn share_taken(&self, graph: &Graph, level: &Level, state: &mut State, token: Token) {
+        let Some(producer) = graph.producer(token.ring()) else {
+            self.store.forget(token);
+            return;
+        };
+        let Source::Stream(stream) = &producer.source else {
+            self.store.forget(token);
+            return;
+        };
+        if producer.level != level.number {
+            // Its stream is of another level now, where its readers are.
+            self.forward(graph, stream, producer.level, token);
+            return;
         }
-        self.bind_locally(state, &token, head);
-        self.send_on(level, &token);
+        let head = *self.store.read(&token).head;
+        stream.book.queue.end(Fate::Used);
+        self.push_to_consumers(&producer.readers, &token, &head);
+        self.bind_locally(state, &producer.readers, &token, head);
+        if self.send_on(level, &producer.readers, &token) {
+            level.movers.wake();
+        }
         self.store.forget(token);
     }
 
-    fn bind_locally(&self, state: &mut State, token: &Token, head: Head) {
-        for reader in &self.topology.readers[token.ring()].local {
-            self.books.operators[reader.operator].edges[reader.edge].came.add(1);
-            self.bind(state, *reader, self.store.retain(token), head);
-        }
-    }
-
-    /// Gives an event to the movers, if operators of lower levels read it.
-    fn send_on(&self, level: &Level, token: &Token) {
-        let readers = &self.topology.readers[token.ring()].remote;
-        if readers.is_empty() {
+    /// Puts a supplier event into the InputQ of a level.
+    pub(super) fn forward(&self, graph: &Graph, stream: &Stream, level: usize, token: Token) {
+        let book = &stream.book.queue;
+        let Some(place) = graph.place(level) else {
+            book.end(Fate::Shed);
+            self.store.release(token, Fate::Shed);
             return;
-        }
-        let mut moving = level.moving.lock();
-        for (reader, edge) in readers.iter().zip(&self.moving_edges[token.ring()]) {
-            self.books.operators[reader.operator].edges[reader.edge].came.add(1);
-            let room = self.spec.operators[reader.operator].depth;
-            if let Some(older) = moving.push(*edge, room, self.store.retain(token)) {
-                self.ended(reader.operator, reader.edge, older, Fate::Replaced);
+        };
+        match place.input.push(token, stream.spec.replace) {
+            Pushed::Waits => {}
+            Pushed::Replaced(older) => {
+                book.end(Fate::Replaced);
+                self.store.release(older, Fate::Replaced);
+            }
+            // The queue has room for as many as the rings have slots, so this does not happen.
+            Pushed::Refused(token) => {
+                book.end(Fate::Shed);
+                self.store.release(token, Fate::Shed);
             }
         }
-        drop(moving);
-        level.movers.wake();
+        place.level.workers.wake();
     }
 
-    fn push_to_consumer(&self, consumer: usize, token: &Token, head: &Head) {
-        let book = &self.books.consumers[consumer];
-        let spec = &self.spec.consumers[consumer];
+    fn bind_locally(&self, state: &mut State, readers: &Readers, token: &Token, head: Head) {
+        for reader in &readers.local {
+            reader.operator.book.edges[reader.edge].came.add(1);
+            self.bind(state, reader, self.store.retain(token), head);
+        }
+    }
+
+    /// Gives an event to the movers, if operators of lower levels read it; whether they do.
+    fn send_on(&self, level: &Level, readers: &Readers, token: &Token) -> bool {
+        if readers.remote.is_empty() {
+            return false;
+        }
+        let mut moving = level.moving.lock();
+        for (reader, edge) in &readers.remote {
+            reader.operator.book.edges[reader.edge].came.add(1);
+            let room = reader.operator.spec.depth;
+            if let Some(older) = moving.push(*edge, room, self.store.retain(token)) {
+                self.ended(&reader.operator, reader.edge, older, Fate::Replaced);
+            }
+        }
+        true
+    }
+
+    fn push_to_consumers(&self, readers: &Readers, token: &Token, head: &Head) {
+        for (consumer, level) in &readers.consumers {
+            self.push_to_consumer(consumer, level, token, head);
+        }
+    }
+
+    fn push_to_consumer(&self, consumer: &Consumer, level: &Level, token: &Token, head: &Head) {
+        let book = &consumer.book;
         book.edge.came.add(1);
         let now = now();
         book.stale.add(u64::from(now >= head.end));
-        let Some(marks) = judged_at_push(head, spec.stale, now) else {
+        let Some(marks) = judged_at_push(head, consumer.spec.stale, now) else {
             book.edge.end(Fate::Expired);
             self.store.release(self.store.retain(token), Fate::Expired);
             return;
         };
         let latency = monotonic().saturating_sub(head.pushed);
-        self.latency[consumer].record(latency);
-        self.level_latency[spec.level].record(latency);
+        consumer.latency.record(latency);
+        level.latency.record(latency);
         book.edge.end(Fate::Used);
-        if let Some(oldest) = self.consumers[consumer].push(self.store.retain(token), marks) {
+        if let Some(oldest) = consumer.queue.push(self.store.retain(token), marks) {
             book.lost.add(1);
             self.store.release(oldest, Fate::Used);
         }
     }
 
     /// Whether a level has nothing to do and nothing in hand.
-    pub fn is_quiet(&self, level: &Level) -> bool {
-        level.busy.load(Ordering::SeqCst) == 0 && level.input.is_empty() && level.moving.lock().is_empty() && {
+    pub fn is_quiet(&self, place: &Place) -> bool {
+        let level = &place.level;
+        level.busy.load(Ordering::SeqCst) == 0 && level.moving.lock().is_empty() && {
             let state = level.state.lock();
-            state.backlog == 0 && state.nodes.iter().all(|node| !node.running)
+            state.backlog == 0 && !has_input(place, &state)
         }
     }
 }
 
 impl Seat<'_> {
-    fn level(&self) -> &Level {
-        &self.shared.levels[self.level]
+    fn is_over(&self) -> bool {
+        self.shared.is_stopping() || self.level.ending.load(Ordering::SeqCst)
+    }
+
+    fn track(&self) -> &Track {
+        &self.level.tracks[self.number]
     }
 
     /// A worker's life.
     pub fn work(&self) {
-        let level = self.level();
-        let share = level.policy.share.unwrap_or(0);
+        let level = self.level;
+        let mut policy = self.adopt();
+        let mut share = policy.share.unwrap_or(0);
         let mut busy = Busy::default();
         busy.begin(share, monotonic());
-        let mut done: Option<usize> = None;
+        let mut done: Option<Arc<Operator>> = None;
         loop {
-            let job = self.next_job(done.take());
+            let job = self.next_job(done.take(), &mut policy);
             match job {
                 Job::Run(operator, marks) => {
-                    let ended = self.run(operator, marks);
+                    let ended = self.run(&operator, marks);
                     done = Some(operator);
-                    self.rest(&mut busy, ended);
+                    self.rest(&mut busy, policy, ended);
                 }
                 Job::Again => {}
                 Job::Nothing => {
                     let seen = level.workers.enlist();
-                    if self.shared.is_stopping() {
+                    if self.is_over() {
                         level.workers.delist();
                         return;
                     }
@@ -227,47 +363,77 @@ impl Seat<'_> {
                         level.workers.delist();
                         continue;
                     }
-                    self.track.note(monotonic(), What::Sleep, 0);
+                    self.track().note(monotonic(), What::Sleep, 0);
                     level.workers.sleep(seen, None);
                     let now = monotonic();
+                    share = policy.share.unwrap_or(0);
                     busy.begin(share, now);
-                    self.track.note(now, What::Wake, 0);
+                    self.track().note(now, What::Wake, 0);
                 }
             }
-            if self.shared.is_stopping() && done.is_none() {
+            if self.is_over() && done.is_none() {
                 return;
             }
         }
     }
 
     fn has_work(&self) -> bool {
-        let state = self.level().state.lock();
-        !state.pending.is_empty() || (state.backlog == 0 && !self.level().input.is_empty())
+        let state = self.level.state.lock();
+        let graph = self.shared.graph();
+        let has_input = |place: &Place| has_input(place, &state);
+        !state.pending.is_empty() || (state.backlog == 0 && graph.place(self.level.number).is_some_and(has_input))
+    }
+
+    /// An operator that was run is free again, at another level, to which it was moved meanwhile.
+    fn put_back(&self, operator: Arc<Operator>) {
+        loop {
+            // The level first: a graph that is looked at later has it.
+            let number = operator.level.load(Ordering::SeqCst);
+            let place = self.shared.graph().place(number).cloned();
+            let Some(place) = place else { continue };
+            let mut state = place.level.state.lock();
+            if operator.level.load(Ordering::SeqCst) == number {
+                free(&mut state, operator);
+                drop(state);
+                place.level.workers.wake();
+                return;
+            }
+        }
     }
 
     /// What to do next, after the operator that was run last is free again.
-    fn next_job(&self, done: Option<usize>) -> Job {
-        let (shared, level) = (self.shared, self.level());
+    fn next_job(&self, done: Option<Arc<Operator>>, policy: &mut LevelPolicy) -> Job {
+        let (shared, level) = (self.shared, self.level);
         let now = now();
         let mut state = level.state.lock();
-        let state = &mut *state;
         if let Some(operator) = done {
-            let node = &mut state.nodes[shared.places[operator].1];
-            node.running = false;
-            if node.binding.waiting() > 0 {
-                state.pending.push(operator);
+            if operator.level.load(Ordering::SeqCst) == level.number {
+                free(&mut state, operator);
+            } else {
+                drop(state);
+                self.put_back(operator);
+                state = level.state.lock();
             }
             level.busy.fetch_sub(1, Ordering::SeqCst);
         }
-        if shared.is_stopping() {
+        let state = &mut *state;
+        if self.is_over() {
             return Job::Nothing;
+        }
+        let graph = shared.graph();
+        let Some(place) = graph.place(level.number) else {
+            return Job::Nothing;
+        };
+        if place.policy != *policy {
+            *policy = place.policy;
+            adopt_anew(policy.worker);
         }
         let job = match state.pending.pop() {
             Some(operator) => self.invoke(state, operator, now),
-            None if state.backlog == 0 => match level.input.pop() {
+            None if state.backlog == 0 => match pop_input(place, state) {
                 Some(token) => {
-                    self.track.note(monotonic(), What::Take, token.ring());
-                    shared.share_taken(level, state, token);
+                    self.track().note(monotonic(), What::Take, token.ring());
+                    shared.share_taken(&graph, level, state, token);
                     // What it made ready is this worker's to run, and the next event's turn is after that.
                     match state.pending.pop() {
                         Some(operator) => self.invoke(state, operator, now),
@@ -279,7 +445,7 @@ impl Seat<'_> {
             None => Job::Nothing,
         };
         // Who takes something and leaves something passes the word on.
-        let leaves = !state.pending.is_empty() || (state.backlog == 0 && !level.input.is_empty());
+        let leaves = !state.pending.is_empty() || (state.backlog == 0 && has_input(place, state));
         if leaves && matches!(job, Job::Run(..)) {
             level.workers.wake();
         }
@@ -287,19 +453,20 @@ impl Seat<'_> {
     }
 
     /// An operator's turn: its inputs are judged, and it runs or lets go of some.
-    fn invoke(&self, state: &mut State, operator: usize, now: i64) -> Job {
-        let (shared, level) = (self.shared, self.level());
-        let book = &shared.books.operators[operator];
-        let node = &mut state.nodes[shared.places[operator].1];
+    fn invoke(&self, state: &mut State, operator: Arc<Operator>, now: i64) -> Job {
+        let (shared, level) = (self.shared, self.level);
+        let book = &operator.book;
+        // SAFETY: the operator was in this level's PendingQ, so that this is its level, which is locked.
+        let node = unsafe { operator.node(state) };
         let mut found = Found::default();
         // SAFETY: it was in the PendingQ, so that no worker runs it; `running` keeps it out until this one is done.
-        let instance = unsafe { &mut *shared.instances[operator].0.get() };
+        let instance = unsafe { operator.instance() };
         let marks = node.binding.invoke(
             now,
             &mut instance.inputs,
             &mut found,
             &mut |edge: usize, bound: Bound, fate| {
-                shared.ended(operator, edge, bound.token, fate);
+                shared.ended(&operator, edge, bound.token, fate);
             },
         );
         book.invoked.add(1);
@@ -316,50 +483,45 @@ impl Seat<'_> {
                 Job::Run(operator, marks)
             }
             None => {
+                self.track().note(monotonic(), What::Shed, operator.ring);
                 if waits {
                     state.pending.push(operator);
                 }
-                self.track.note(monotonic(), What::Shed, operator);
                 Job::Again
             }
         }
     }
 
     /// Runs an operator; when it returned.
-    fn run(&self, operator: usize, marks: u8) -> u64 {
-        let shared = self.shared;
-        let book = &shared.books.operators[operator];
+    fn run(&self, operator: &Operator, marks: u8) -> u64 {
+        let (shared, working) = (self.shared, &self.level.workings[self.number]);
         // SAFETY: `running` was set for this worker under the level's lock, and is reset only when it is done.
-        let instance = unsafe { &mut *shared.instances[operator].0.get() };
-        let context = Context {
-            spec: &shared.spec,
-            topology: &shared.topology,
-            store: &shared.store,
-        };
+        let instance = unsafe { operator.instance() };
         let begun = monotonic();
-        self.track.note(begun, What::Begin, operator);
-        self.working.operator.store(operator, Ordering::Relaxed);
-        self.working.since.store(begun, Ordering::Release);
-        let outcome = instance.run(context, book, marks, &mut |token, head| shared.share(token, head));
-        self.working.since.store(0, Ordering::Release);
+        self.track().note(begun, What::Begin, operator.ring);
+        working.operator.store(operator.ring, Ordering::Relaxed);
+        working.since.store(begun, Ordering::Release);
+        let share = &mut |token, head| shared.share(operator, token, head);
+        let outcome = instance.run(&shared.store, &operator.book, marks, share);
+        working.since.store(0, Ordering::Release);
         let ended = monotonic();
-        self.track.note(ended, What::End, operator);
-        shared.run_times[operator].record(ended - begun);
+        self.track().note(ended, What::End, operator.ring);
+        operator.run_times.record(ended - begun);
         if let Err(trouble) = outcome {
-            *shared.troubles[operator].lock() = Some(trouble.to_string());
+            *operator.trouble.lock() = Some(trouble.to_string());
         }
         ended
     }
 
     /// Leaves time for threads that are not real-time.
-    fn rest(&self, busy: &mut Busy, mut now: u64) {
-        let Some(share) = self.level().policy.share else { return };
+    fn rest(&self, busy: &mut Busy, policy: LevelPolicy, mut now: u64) {
+        let Some(share) = policy.share else { return };
         while let Some(until) = busy.account(share, now) {
-            if self.shared.is_stopping() {
+            if self.is_over() {
                 return;
             }
-            self.track.note(now, What::Pause, 0);
-            self.shared.pauses[self.level].add(1);
+            self.track().note(now, What::Pause, 0);
+            self.level.pauses.add(1);
             sleep_until(until);
             now = monotonic();
             busy.begin(share, now);
@@ -368,22 +530,36 @@ impl Seat<'_> {
 
     /// A mover's life.
     pub fn move_on(&self) {
-        let (shared, level) = (self.shared, self.level());
-        while !shared.is_stopping() {
+        let (shared, level) = (self.shared, self.level);
+        let mut policy = self.adopt();
+        while !self.is_over() {
             let mut moving = level.moving.lock();
+            let graph = shared.graph();
+            if let Some(place) = graph.place(level.number)
+                && place.policy != policy
+            {
+                policy = place.policy;
+                adopt_anew(policy.mover);
+            }
             if let Some((reader, token)) = moving.pop() {
-                self.track.note(monotonic(), What::Move, reader.operator);
-                let destination = &shared.levels[shared.places[reader.operator].0];
+                self.track().note(monotonic(), What::Move, reader.operator.ring);
+                // A change of levels holds this MovingQ's lock, so that the operator stays where it is.
+                let Some(place) = graph.place(reader.operator.level.load(Ordering::SeqCst)) else {
+                    shared.ended(&reader.operator, reader.edge, token, Fate::Shed);
+                    continue;
+                };
+                let destination = &place.level;
                 let head = *shared.store.read(&token).head;
                 // Under both locks, so that another mover can't overtake on the same edge.
-                shared.bind(&mut destination.state.lock(), reader, token, head);
+                shared.bind(&mut destination.state.lock(), &reader, token, head);
                 drop(moving);
                 destination.workers.wake();
                 continue;
             }
             drop(moving);
+            drop(graph);
             let seen = level.movers.enlist();
-            if shared.is_stopping() || !level.moving.lock().is_empty() {
+            if self.is_over() || !level.moving.lock().is_empty() {
                 level.movers.delist();
                 continue;
             }
@@ -391,9 +567,12 @@ impl Seat<'_> {
         }
     }
 
-    /// Becomes what the thread is to be; the reason if that is refused.
-    pub fn adopt(&self, is_worker: bool) -> std::io::Result<()> {
-        let policy = self.level().policy;
-        adopt(if is_worker { policy.worker } else { policy.mover })
+    /// Becomes what the thread is to be. The probe has shown that it may; if it may not now, the thread runs as it is.
+    fn adopt(&self) -> LevelPolicy {
+        let plain = policies(1, false, None)[0];
+        let graph = self.shared.graph();
+        let policy = graph.place(self.level.number).map_or(plain, |place| place.policy);
+        let _ = adopt(if self.is_worker { policy.worker } else { policy.mover });
+        policy
     }
 }

@@ -1,14 +1,14 @@
 //! What the queues cost, as the engine uses them: for `bench/queues`, the paper's Table 2.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
+use crate::service::queues::{Edge, InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::scheduling::monotonic;
 use crate::service::store::{Head, Store, Token};
 use crate::service::sync::PiMutex;
-use crate::service::topology::Reader;
 
 /// Nanoseconds an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,7 +30,8 @@ trait Queue: Sync {
 }
 
 struct Input(InputQ);
-struct Moving(PiMutex<MovingQ>, usize);
+/// Readers are shared, as the engine's operators are.
+struct Moving(PiMutex<MovingQ<Arc<usize>>>, usize);
 
 impl Queue for Input {
     #[inline]
@@ -60,13 +61,13 @@ impl Queue for Moving {
 }
 
 /// The PendingQ holds operators; here the tokens are kept aside and count as such.
-struct Pending(PiMutex<(PendingQ, Vec<Token>)>);
+struct Pending(PiMutex<(PendingQ<Arc<usize>>, Vec<Token>)>, Arc<usize>);
 
 impl Queue for Pending {
     #[inline]
     fn put(&self, token: Token) -> Option<Token> {
         let mut state = self.0.lock();
-        state.0.push(token.ring());
+        state.0.push(Arc::clone(&self.1));
         state.1.push(token);
         None
     }
@@ -175,9 +176,17 @@ fn contended(queue: &impl Queue, store: &Store, operations: usize) -> Cost {
 pub fn measure(operations: usize) -> Vec<(&'static str, Cost, Cost)> {
     const ROOM: usize = 4 * BATCH;
     let store = || Store::new([(ROOM, ROOM)]);
-    let reader = Reader { operator: 0, edge: 0 };
-    let moving = || Moving(PiMutex::new(MovingQ::new(&[(reader, 0, ROOM)], 1)), ROOM);
-    let pending = || Pending(PiMutex::new((PendingQ::new(ROOM), Vec::with_capacity(ROOM))));
+    let moving = || {
+        let mut queue = MovingQ::new(1, &[ROOM], vec![0]);
+        queue.set_edge(0, Edge::new(Arc::new(0), 0, ROOM));
+        Moving(PiMutex::new(queue), ROOM)
+    };
+    let pending = || {
+        Pending(
+            PiMutex::new((PendingQ::new(ROOM), Vec::with_capacity(ROOM))),
+            Arc::new(0),
+        )
+    };
     let input = || Input(InputQ::new(ROOM, 1));
     vec![
         (

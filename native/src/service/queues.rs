@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use crate::service::atomics::{AtomicU32, Ordering};
 use crate::service::numbers::Numbers;
 use crate::service::store::Token;
-use crate::service::topology::Reader;
 
 /// Supplier events that were not taken yet, first come first taken; for any suppliers and workers, who never wait.
 ///
@@ -30,6 +29,11 @@ pub enum Pushed {
 }
 
 impl InputQ {
+    /// Whether it has room for so many events of streams with numbers below `streams`.
+    pub fn has_room(&self, room: usize, streams: usize) -> bool {
+        self.order.room() >= room && self.kept.len() >= streams
+    }
+
     /// With room for so many events of streams with numbers below `streams`.
     pub fn new(room: usize, streams: usize) -> InputQ {
         InputQ {
@@ -89,13 +93,13 @@ impl InputQ {
 
 /// Operators of one level that are ready, first come first run; each is in it at most once.
 #[derive(Debug)]
-pub struct PendingQ {
-    operators: VecDeque<u32>,
+pub struct PendingQ<O> {
+    operators: VecDeque<O>,
 }
 
-impl PendingQ {
+impl<O> PendingQ<O> {
     /// For so many operators.
-    pub fn new(operators: usize) -> PendingQ {
+    pub fn new(operators: usize) -> PendingQ<O> {
         PendingQ {
             operators: VecDeque::with_capacity(operators),
         }
@@ -103,14 +107,29 @@ impl PendingQ {
 
     /// An operator is ready.
     #[inline]
-    pub fn push(&mut self, operator: usize) {
-        self.operators.push_back(operator as u32);
+    pub fn push(&mut self, operator: O) {
+        self.operators.push_back(operator);
     }
 
     /// The operator whose turn it is.
     #[inline]
-    pub fn pop(&mut self) -> Option<usize> {
-        self.operators.pop_front().map(|operator| operator as usize)
+    pub fn pop(&mut self) -> Option<O> {
+        self.operators.pop_front()
+    }
+
+    /// Takes an operator out, wherever it stands.
+    pub fn take(&mut self, is_it: impl Fn(&O) -> bool) -> Option<O> {
+        let place = self.operators.iter().position(is_it)?;
+        self.operators.remove(place)
+    }
+
+    /// Goes on in the room of an empty one, if that has more; what is left of this is the caller's to drop.
+    pub fn move_to(&mut self, mut roomy: PendingQ<O>) -> PendingQ<O> {
+        if roomy.operators.capacity() > self.operators.capacity() {
+            roomy.operators.append(&mut self.operators);
+            std::mem::swap(self, &mut roomy);
+        }
+        roomy
     }
 
     /// How many are ready.
@@ -126,54 +145,123 @@ impl PendingQ {
     }
 }
 
+/// An edge to an operator of a lower level, with the events on it.
+#[derive(Debug)]
+pub struct Edge<R> {
+    reader: R,
+    events: VecDeque<Token>,
+    /// The number of the level that it goes to.
+    level: usize,
+}
+
+impl<R> Edge<R> {
+    /// To a reader of a level, with room for so many events.
+    pub fn new(reader: R, level: usize, room: usize) -> Edge<R> {
+        Edge {
+            reader,
+            events: VecDeque::with_capacity(room + 1),
+            level,
+        }
+    }
+}
+
 /// Events on their way to operators of lower levels, ordered by the level they go to, then by insertion.
 ///
 /// An edge has room for as many events as may wait at its operator; then its oldest is replaced. So one busy edge takes
 /// no room from the others.
 #[derive(Debug)]
-pub struct MovingQ {
-    /// The readers that edges lead to, with their events.
-    edges: Vec<(Reader, VecDeque<Token>, usize)>,
-    /// For each level, the highest first, the edges in the order of insertion.
+pub struct MovingQ<R> {
+    /// By number; None is one that is free.
+    edges: Vec<Option<Edge<R>>>,
+    /// By the numbers of the levels, the edges in the order of insertion.
     order: Vec<VecDeque<u32>>,
+    /// The levels' numbers, the highest first.
+    levels: Vec<usize>,
     waiting: usize,
 }
 
-impl MovingQ {
-    /// For edges to (reader, rank of its level, room), and so many levels.
-    pub fn new(edges: &[(Reader, usize, usize)], levels: usize) -> MovingQ {
-        let mut rooms = vec![0; levels];
-        edges.iter().for_each(|(_, level, room)| rooms[*level] += room);
+impl<R> Default for MovingQ<R> {
+    fn default() -> Self {
         MovingQ {
-            edges: edges
-                .iter()
-                .map(|(reader, level, room)| (*reader, VecDeque::with_capacity(*room + 1), *level))
-                .collect(),
-            order: rooms.into_iter().map(VecDeque::with_capacity).collect(),
+            edges: Vec::new(),
+            order: Vec::new(),
+            levels: Vec::new(),
             waiting: 0,
         }
+    }
+}
+
+impl<R: Clone> MovingQ<R> {
+    /// An empty one with room for edges with numbers below `edges`, and `rooms` events to the levels by number; `levels` are
+    /// the numbers of those, the highest first.
+    pub fn new(edges: usize, rooms: &[usize], levels: Vec<usize>) -> MovingQ<R> {
+        MovingQ {
+            edges: Vec::with_capacity(edges),
+            order: rooms.iter().map(|room| VecDeque::with_capacity(*room)).collect(),
+            levels,
+            waiting: 0,
+        }
+    }
+
+    /// Goes on in the room of an empty one, by its order of levels; what is left of this is the caller's to drop.
+    pub fn move_to(&mut self, mut roomy: MovingQ<R>) -> MovingQ<R> {
+        roomy.edges.append(&mut self.edges);
+        for (edges, roomy) in self.order.iter_mut().zip(&mut roomy.order) {
+            roomy.append(edges);
+        }
+        roomy.waiting = self.waiting;
+        std::mem::replace(self, roomy)
+    }
+
+    /// Sets the edge of a number, which none has.
+    pub fn set_edge(&mut self, number: usize, edge: Edge<R>) {
+        if self.edges.len() <= number {
+            self.edges.resize_with(number + 1, || None);
+        }
+        self.edges[number] = Some(edge);
+    }
+
+    /// Ends an edge; the events that were on it, the oldest first.
+    pub fn end_edge(&mut self, number: usize) -> VecDeque<Token> {
+        let Some(edge) = self.edges.get_mut(number).and_then(Option::take) else {
+            return VecDeque::new();
+        };
+        if !edge.events.is_empty() {
+            self.order[edge.level].retain(|other| *other as usize != number);
+            self.waiting -= edge.events.len();
+        }
+        edge.events
+    }
+
+    /// Whether nothing is on an edge.
+    pub fn is_idle(&self, number: usize) -> bool {
+        let edge = self.edges.get(number).and_then(Option::as_ref);
+        edge.is_none_or(|edge| edge.events.is_empty())
     }
 
     /// An event is to go over an edge; the one that it replaces.
     #[inline]
     pub fn push(&mut self, edge: usize, room: usize, token: Token) -> Option<Token> {
-        let (_, events, level) = &mut self.edges[edge];
-        events.push_back(token);
-        if events.len() > room {
-            return events.pop_front();
+        let Some(Some(found)) = self.edges.get_mut(edge) else {
+            return Some(token);
+        };
+        found.events.push_back(token);
+        if found.events.len() > room {
+            return found.events.pop_front();
         }
-        self.order[*level].push_back(edge as u32);
+        self.order[found.level].push_back(edge as u32);
         self.waiting += 1;
         None
     }
 
     /// The event whose turn it is, and where it goes.
     #[inline]
-    pub fn pop(&mut self) -> Option<(Reader, Token)> {
-        let edge = self.order.iter_mut().find_map(VecDeque::pop_front)?;
+    pub fn pop(&mut self) -> Option<(R, Token)> {
+        let order = &mut self.order;
+        let edge = self.levels.iter().find_map(|level| order[*level].pop_front())?;
         self.waiting -= 1;
-        let (reader, events, _) = &mut self.edges[edge as usize];
-        Some((*reader, events.pop_front()?))
+        let found = self.edges[edge as usize].as_mut()?;
+        Some((found.reader.clone(), found.events.pop_front()?))
     }
 
     /// How many wait.
@@ -282,9 +370,11 @@ mod tests {
     #[test]
     fn the_moving_queue_is_ordered_by_level_then_insertion_and_replaces_by_edge() {
         let store = Store::new([(8, 8)]);
-        let reader = |operator| Reader { operator, edge: 0 };
-        let edges = [(reader(0), 2, 2), (reader(1), 1, 1), (reader(2), 2, 2)];
-        let mut queue = MovingQ::new(&edges, 3);
+        let edges = [(0, 2, 2), (1, 1, 1), (2, 2, 2)];
+        let mut queue = MovingQ::new(3, &[0, 1, 4], vec![0, 1, 2]);
+        for (reader, level, room) in edges {
+            queue.set_edge(reader, Edge::new(reader, level, room));
+        }
         for (edge, begin) in [(0, 1), (2, 2), (1, 3), (0, 4)] {
             assert!(queue.push(edge, edges[edge].2, event(&store, 0, begin)).is_none());
         }
@@ -292,10 +382,34 @@ mod tests {
         assert_eq!(begin(&store, older), 3);
         assert_eq!(queue.len(), 4);
         let moved: Vec<(usize, i64)> = std::iter::from_fn(|| queue.pop())
-            .map(|(reader, token)| (reader.operator, begin(&store, token)))
+            .map(|(reader, token)| (reader, begin(&store, token)))
             .collect();
         assert_eq!(moved, [(1, 5), (0, 1), (2, 2), (0, 4)]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn edges_come_and_go_and_nothing_on_the_others_is_lost() {
+        let store = Store::new([(8, 8)]);
+        let mut queue = MovingQ::new(1, &[4], vec![0]);
+        queue.set_edge(0, Edge::new("a", 0, 4));
+        assert!(queue.push(0, 4, event(&store, 0, 1)).is_none());
+        drop(queue.move_to(MovingQ::new(2, &[4, 4], vec![1, 0])));
+        queue.set_edge(1, Edge::new("b", 1, 4));
+        assert!(queue.push(1, 4, event(&store, 0, 2)).is_none());
+        assert!(queue.push(0, 4, event(&store, 0, 3)).is_none());
+        assert!(!queue.is_idle(1));
+        // The new level is above the old one.
+        let (reader, token) = queue.pop().unwrap();
+        assert_eq!((reader, begin(&store, token)), ("b", 2));
+        assert!(queue.is_idle(1) && queue.end_edge(1).is_empty());
+        let left: Vec<i64> = queue
+            .end_edge(0)
+            .into_iter()
+            .map(|token| begin(&store, token))
+            .collect();
+        assert_eq!(left, [1, 3]);
+        assert!(queue.is_empty() && queue.pop().is_none());
     }
 }
 

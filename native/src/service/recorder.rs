@@ -106,16 +106,10 @@ impl Track {
     }
 }
 
-/// The names that a trace shows.
-pub struct Names<'a> {
-    /// Of operators.
-    pub operators: Vec<&'a str>,
-    /// Of streams.
-    pub streams: Vec<&'a str>,
-}
-
 /// The tracks as a trace in the format of Chrome's tracer, which Perfetto opens.
-pub fn trace<'t>(tracks: impl Iterator<Item = &'t Track>, names: &Names<'_>) -> String {
+///
+/// `names` are those of streams and operators, by number.
+pub fn trace<'t>(tracks: impl Iterator<Item = &'t Track>, names: &[&str]) -> String {
     let mut events = Vec::new();
     for (number, track) in tracks.enumerate() {
         let thread = number + 1;
@@ -125,15 +119,15 @@ pub fn trace<'t>(tracks: impl Iterator<Item = &'t Track>, names: &Names<'_>) -> 
         );
         let mut is_open = false;
         for (time, what, which) in track.moments() {
-            let of = |names: &[&str]| names.get(which).copied().unwrap_or("?").to_owned();
+            let name = || names.get(which).copied().unwrap_or("?");
             let (phase, name) = match what {
-                What::Begin => ("B", of(&names.operators)),
+                What::Begin => ("B", name().to_owned()),
                 // Its beginning may have been overwritten.
                 What::End if !is_open => continue,
-                What::End => ("E", of(&names.operators)),
-                What::Take => ("i", format!("take {}", of(&names.streams))),
-                What::Move => ("i", format!("move to {}", of(&names.operators))),
-                What::Shed => ("i", format!("shed at {}", of(&names.operators))),
+                What::End => ("E", name().to_owned()),
+                What::Take => ("i", format!("take {}", name())),
+                What::Move => ("i", format!("move to {}", name())),
+                What::Shed => ("i", format!("shed at {}", name())),
                 What::Sleep => ("i", "sleep".to_owned()),
                 What::Wake => ("i", "wake".to_owned()),
                 What::Pause => ("i", "pause".to_owned()),
@@ -169,11 +163,7 @@ mod tests {
             let what = if turn % 2 == 0 { What::Begin } else { What::End };
             track.note(turn * 1_000, what, 0);
         }
-        let names = Names {
-            operators: vec!["fused"],
-            streams: vec![],
-        };
-        let text = trace([&track].into_iter(), &names);
+        let text = trace([&track].into_iter(), &["fused"]);
         let json: Json = serde_json::from_str(&text).unwrap();
         let events = json["traceEvents"].as_array().unwrap();
         let times: Vec<f64> = events.iter().filter_map(|e| e["ts"].as_f64()).collect();

@@ -1,12 +1,16 @@
 //! The books as JSON, for `stats()` and everything that shows them.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use serde_json::{Map, json};
 
 use crate::json::Json;
-use crate::service::books::{Books, EdgeBook, FATES, OperatorBook};
+use crate::service::books::{Books, ConsumerBook, EdgeBook, FATES, OperatorBook, StreamBook};
 use crate::service::engine::Shared;
 use crate::service::histogram::Histogram;
-use crate::service::recorder::{Names, trace};
+use crate::service::parts::{Consumer, Operator, Stream};
+use crate::service::recorder::trace;
 use crate::service::spec::Spec;
 use crate::service::store::Store;
 use crate::service::topology::Topology;
@@ -35,50 +39,78 @@ fn ring(store: &Store, number: usize) -> Json {
     Json::Object(found)
 }
 
-/// Everything that was counted. `events` are the fates of whole events, `inputs` those at each reader.
+fn stream_book(level: &str, book: &StreamBook, events: Json) -> Map<String, Json> {
+    let mut found = Map::new();
+    found.insert("level".into(), level.into());
+    found.insert("queue".into(), edge(&book.queue).into());
+    found.insert("refused".into(), book.refused.get().into());
+    found.insert("duplicate".into(), book.duplicate.get().into());
+    found.insert("events".into(), events);
+    found
+}
+
+fn operator_book<'n>(
+    (kind, level): (&str, &str),
+    book: &OperatorBook,
+    sources: impl Iterator<Item = &'n str>,
+    events: Json,
+) -> Map<String, Json> {
+    let mut inputs = Map::new();
+    for (source, counted) in sources.zip(&book.edges) {
+        inputs.insert(source.to_owned(), edge(counted).into());
+    }
+    let mut found = Map::new();
+    found.insert("kind".into(), kind.into());
+    found.insert("level".into(), level.into());
+    for (name, counter) in [
+        ("invoked", &book.invoked),
+        ("fired", &book.fired),
+        ("emitted", &book.emitted),
+        ("stale", &book.stale),
+        ("relative", &book.relative),
+        ("failed", &book.failed),
+        ("refused", &book.refused),
+    ] {
+        found.insert(name.into(), counter.get().into());
+    }
+    found.insert("inputs".into(), inputs.into());
+    found.insert("events".into(), events);
+    found
+}
+
+fn consumer_book(level: &str, book: &ConsumerBook) -> Map<String, Json> {
+    let mut found = edge(&book.edge);
+    found.insert("level".into(), level.into());
+    found.insert("stale".into(), book.stale.get().into());
+    found.insert("lost".into(), book.lost.get().into());
+    found.insert("read".into(), book.read.get().into());
+    found
+}
+
+/// Everything that was counted on the virtual clock. `events` are the fates of whole events, `inputs` those at each reader.
 pub fn report(spec: &Spec, topology: &Topology, store: &Store, books: &Books) -> Map<String, Json> {
     let mut streams = Map::new();
     for (number, stream) in spec.streams.iter().enumerate() {
-        let book = &books.streams[number];
-        let found = json!({
-            "level": spec.levels[stream.level],
-            "queue": edge(&book.queue),
-            "refused": book.refused.get(),
-            "duplicate": book.duplicate.get(),
-            "events": ring(store, number),
-        });
-        streams.insert(stream.name.clone(), found);
+        let found = stream_book(&spec.levels[stream.level], &books.streams[number], ring(store, number));
+        streams.insert(stream.name.clone(), found.into());
     }
     let mut operators = Map::new();
     for (place, operator) in spec.operators.iter().enumerate() {
-        let book = &books.operators[place];
-        let mut inputs = Map::new();
-        for (source, counted) in topology.inputs[place].sources.iter().zip(&book.edges) {
-            inputs.insert(spec.name_of(*source).to_owned(), edge(counted).into());
-        }
-        let found = json!({
-            "kind": operator.kind,
-            "level": spec.levels[operator.level],
-            "invoked": book.invoked.get(),
-            "fired": book.fired.get(),
-            "emitted": book.emitted.get(),
-            "stale": book.stale.get(),
-            "relative": book.relative.get(),
-            "failed": book.failed.get(),
-            "refused": book.refused.get(),
-            "inputs": inputs,
-            "events": ring(store, spec.streams.len() + place),
-        });
-        operators.insert(operator.name.clone(), found);
+        let sources = topology.inputs[place]
+            .sources
+            .iter()
+            .map(|source| spec.name_of(*source));
+        let events = ring(store, spec.streams.len() + place);
+        let about = (operator.kind.as_str(), spec.levels[operator.level].as_str());
+        let found = operator_book(about, &books.operators[place], sources, events);
+        operators.insert(operator.name.clone(), found.into());
     }
     let mut consumers = Map::new();
     for (consumer, book) in spec.consumers.iter().zip(&books.consumers) {
-        let mut found = edge(&book.edge);
-        found.insert("level".into(), spec.levels[consumer.level].clone().into());
-        found.insert("stale".into(), book.stale.get().into());
-        found.insert("lost".into(), book.lost.get().into());
-        found.insert("read".into(), book.read.get().into());
-        consumers.insert(consumer.name.clone(), found.into());
+        consumers.insert(
+            consumer.name.clone(),
+            consumer_book(&spec.levels[consumer.level], book).into(),
+        );
     }
     let mut report = Map::new();
     report.insert("application".into(), spec.name.clone().into());
@@ -101,69 +133,85 @@ fn summary(histogram: &Histogram) -> Json {
     })
 }
 
-fn add(section: &mut Map<String, Json>, name: &str, values: impl IntoIterator<Item = (&'static str, Json)>) {
-    if let Some(Json::Object(found)) = section.get_mut(name) {
-        found.extend(values.into_iter().map(|(key, value)| (key.to_owned(), value)));
-    }
+/// What was counted of an engine's stream.
+pub(super) fn stream_report(shared: &Shared, stream: &Stream, level: &str) -> Map<String, Json> {
+    stream_book(level, &stream.book, ring(&shared.store, stream.ring))
+}
+
+/// What was counted of an engine's operator.
+pub(super) fn operator_report(shared: &Shared, operator: &Operator, level: &str) -> Map<String, Json> {
+    let sources = operator.sources.iter().map(String::as_str);
+    let events = ring(&shared.store, operator.ring);
+    operator_book((&operator.spec.kind, level), &operator.book, sources, events)
+}
+
+/// What was counted of an engine's consumer.
+pub(super) fn consumer_report(consumer: &Consumer, level: &str) -> Map<String, Json> {
+    let mut found = consumer_book(level, &consumer.book);
+    found.insert("waiting".into(), consumer.queue.len().into());
+    found
 }
 
 /// The books of an engine, with its latencies and what its threads are.
 pub fn engine_report(shared: &Shared) -> Json {
-    let spec = &shared.spec;
-    let mut found = report(spec, &shared.topology, &shared.store, &shared.books);
-    if let Some(Json::Object(operators)) = found.get_mut("operators") {
-        for (place, operator) in spec.operators.iter().enumerate() {
-            let trouble = shared.troubles[place].lock().clone();
-            let values = [
-                ("run", summary(&shared.run_times[place])),
-                ("trouble", trouble.map_or(Json::Null, Json::from)),
-                ("stuck", shared.stuck[place].get().into()),
-            ];
-            add(operators, &operator.name, values);
-        }
+    let removed = shared.removed();
+    let graph = shared.graph();
+    let spec = &graph.spec;
+    let mut streams = Map::new();
+    for (stream, said) in graph.parts.streams.iter().zip(&spec.streams) {
+        let found = stream_report(shared, stream, &spec.levels[said.level]);
+        streams.insert(said.name.clone(), found.into());
     }
-    if let Some(Json::Object(consumers)) = found.get_mut("consumers") {
-        for (place, consumer) in spec.consumers.iter().enumerate() {
-            let waiting = shared.consumers[place].len();
-            let values = [
-                ("latency", summary(&shared.latency[place])),
-                ("waiting", waiting.into()),
-            ];
-            add(consumers, &consumer.name, values);
-        }
+    let mut operators = Map::new();
+    for (operator, said) in graph.parts.operators.iter().zip(&spec.operators) {
+        let mut found = operator_report(shared, operator, &spec.levels[said.level]);
+        let trouble = operator.trouble.lock().clone();
+        found.insert("run".into(), summary(&operator.run_times));
+        found.insert("trouble".into(), trouble.map_or(Json::Null, Json::from));
+        found.insert("stuck".into(), operator.stuck.get().into());
+        operators.insert(said.name.clone(), found.into());
+    }
+    let mut consumers = Map::new();
+    for (consumer, said) in graph.parts.consumers.iter().zip(&spec.consumers) {
+        let mut found = consumer_report(consumer, &spec.levels[said.level]);
+        found.insert("latency".into(), summary(&consumer.latency));
+        consumers.insert(said.name.clone(), found.into());
     }
     let mut levels = Map::new();
-    for (place, level) in shared.levels.iter().enumerate() {
-        let own = spec.operators.iter().zip(&shared.books.operators);
-        let own = own
-            .filter(|(operator, _)| operator.level == level.rank)
-            .map(|(_, book)| book);
-        let total = |of: fn(&OperatorBook) -> u64| own.clone().map(of).sum::<u64>();
+    for place in graph.levels().filter(|place| place.runs) {
+        let level = &place.level;
+        let is_own = |operator: &&Arc<Operator>| operator.level.load(Ordering::Relaxed) == level.number;
+        let own: Vec<&Arc<Operator>> = graph.operators().filter(is_own).collect();
+        let total = |of: fn(&OperatorBook) -> u64| own.iter().map(|operator| of(&operator.book)).sum::<u64>();
         let shown = json!({
             "fired": total(|book| book.fired.get()),
             "stale": total(|book| book.stale.get()),
             "relative": total(|book| book.relative.get()),
             "failed": total(|book| book.failed.get()),
-            "workers": format!("{:?}", level.policy.worker),
-            "movers": format!("{:?}", level.policy.mover),
-            "latency": summary(&shared.level_latency[level.rank]),
-            "pauses": shared.pauses[place].get(),
-            "input": level.input.len(),
+            "workers": format!("{:?}", place.policy.worker),
+            "movers": format!("{:?}", place.policy.mover),
+            "latency": summary(&level.latency),
+            "pauses": level.pauses.get(),
+            "input": place.input.len(),
             "moving": level.moving.lock().len(),
             "pending": level.state.lock().pending.len(),
         });
-        levels.insert(spec.levels[level.rank].clone(), shown);
+        levels.insert(level.name.clone(), shown);
     }
-    found.insert("levels".into(), levels.into());
-    found.insert("notices".into(), shared.notices.clone().into());
-    found.into()
+    json!({
+        "application": spec.name,
+        "streams": streams,
+        "operators": operators,
+        "consumers": consumers,
+        "levels": levels,
+        "removed": removed,
+        "notices": shared.notices,
+    })
 }
 
 /// The flight recorder's last moments, as Perfetto and Chrome read them.
 pub fn engine_trace(shared: &Shared) -> String {
-    let names = Names {
-        operators: shared.spec.operators.iter().map(|o| o.name.as_str()).collect(),
-        streams: shared.spec.streams.iter().map(|s| s.name.as_str()).collect(),
-    };
-    trace(shared.tracks.iter(), &names)
+    let graph = shared.graph();
+    let tracks = graph.levels().flat_map(|place| &place.level.tracks);
+    trace(tracks, &graph.names())
 }

@@ -110,6 +110,20 @@ pub fn adopt(policy: Policy) -> io::Result<()> {
     }
 }
 
+/// The same for a thread that had another policy; without the privilege it stays as it is.
+pub fn adopt_anew(policy: Policy) {
+    if let Policy::Nice(niceness) = policy {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: as above; takes the calling thread back from real-time priorities, and then its niceness.
+        unsafe {
+            libc::pthread_setschedparam(libc::pthread_self(), libc::SCHED_OTHER, &raw const parameters);
+            libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
+        }
+    } else {
+        let _ = adopt(policy);
+    }
+}
+
 /// Nanoseconds of a clock.
 #[inline]
 pub fn clock(id: libc::clockid_t) -> u64 {

@@ -3,7 +3,8 @@
 //! A ring begins with as many slots as the plan says can be valid at once. A slot is reclaimed lazily: what was in it stays
 //! until its turn comes, and it is passed over while someone holds it. Where all are held the ring grows by a slot, up
 //! to its bound; at the bound the new event is refused, never an old one overwritten. A slot keeps its buffer, so that
-//! nothing is allocated once a ring has met its largest events and its slowest readers.
+//! nothing is allocated once a ring has met its largest events and its slowest readers. Rings are opened and closed while
+//! others are used: none ever moves, and a closed one is opened again for the next event type.
 //!
 //! Why this is sound, slot by slot. `refs` is 0 for a free slot, 1 while the last reader closes the books, and else the number
 //! of tokens plus 1. Only who changes 0 to 2 (compare-exchange, acquire) may write, and it holds the only token until it
@@ -13,14 +14,16 @@
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 
 use crate::record::Encoder;
 use crate::service::atomics::{AtomicU8, AtomicU32, Ordering, fence};
 use crate::service::books::{Counter, FATES, Fate};
+use crate::service::stable::Stable;
 
 /// No ring has more slots: a token has 16 bits for one.
 pub const MAX_SLOTS: usize = u16::MAX as usize;
+/// Nor are there more rings: a token has 16 bits for one, and none of them is 0.
+pub const MAX_RINGS: usize = u16::MAX as usize;
 
 const CHUNK: usize = 16;
 
@@ -149,8 +152,8 @@ impl Token {
 #[derive(Debug)]
 struct Ring {
     /// Slots are made, CHUNK at a time, when the ring first grows to them.
-    chunks: Box<[OnceLock<Box<[Slot]>>]>,
-    bound: u32,
+    chunks: Stable<Box<[Slot]>>,
+    bound: AtomicU32,
     /// How many of them are in use so far.
     active: AtomicU32,
     next: AtomicU32,
@@ -184,7 +187,7 @@ impl RingBook {
 /// All rings, by the numbers of the producers.
 #[derive(Debug)]
 pub struct Store {
-    rings: Box<[Ring]>,
+    rings: Stable<Ring>,
 }
 
 /// A slot that was claimed and is being written.
@@ -208,30 +211,45 @@ pub struct Event<'t> {
 impl Store {
     /// For rings of (slots to begin with, the most slots).
     pub fn new(sizes: impl IntoIterator<Item = (usize, usize)>) -> Store {
-        let ring = |(first, most): (usize, usize)| {
-            let most = most.clamp(1, MAX_SLOTS);
-            Ring {
-                chunks: (0..most.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
-                bound: most as u32,
-                active: AtomicU32::new(first.clamp(1, most) as u32),
-                next: AtomicU32::new(0),
-                created: Counter::default(),
-                fates: Default::default(),
-                refused: Counter::default(),
-            }
+        let store = Store {
+            rings: Stable::new(MAX_RINGS),
         };
-        Store {
-            rings: sizes.into_iter().map(ring).collect(),
+        for (number, (first, most)) in sizes.into_iter().enumerate() {
+            store.open(number, first, most);
         }
+        store
+    }
+
+    /// Begins a ring of an event type under a number that is not in use: its books begin at nothing.
+    pub fn open(&self, number: usize, first: usize, most: usize) {
+        let ring = self.rings.get_or_make(number, Ring::default);
+        let most = most.clamp(1, MAX_SLOTS);
+        ring.bound.store(most as u32, Ordering::Relaxed);
+        ring.active.store(first.clamp(1, most) as u32, Ordering::Relaxed);
+        ring.fates.iter().for_each(Counter::reset);
+        ring.created.reset();
+        ring.refused.reset();
+    }
+
+    /// Lets a ring grow to so many slots.
+    pub fn widen(&self, number: usize, most: usize) {
+        let most = most.clamp(1, MAX_SLOTS) as u32;
+        self.ring(number).bound.fetch_max(most, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn ring(&self, number: usize) -> &Ring {
+        // A token or a producer has its number, so that it was opened.
+        self.rings.get_or_make(number, Ring::default)
     }
 
     fn slot(&self, token: &Token) -> &Slot {
-        self.rings[token.ring()].slot(token.slot())
+        self.ring(token.ring()).slot(token.slot())
     }
 
     /// The ring's next free slot; None, and counted, if all are held and there can be no more.
     pub fn claim(&self, ring_number: usize) -> Option<Writer<'_>> {
-        let ring = &self.rings[ring_number];
+        let ring = self.ring(ring_number);
         let found = ring.claim();
         if found.is_none() {
             ring.refused.add(1);
@@ -281,19 +299,33 @@ impl Store {
         let fates = slot.fates.load(Ordering::Relaxed);
         let fate = FATES.into_iter().find(|fate| fates >> *fate as u8 & 1 == 1);
         // An event that nobody reads was of as much use as it could be.
-        self.rings[token.ring()].fates[fate.unwrap_or(Fate::Used) as usize].add(1);
+        self.ring(token.ring()).fates[fate.unwrap_or(Fate::Used) as usize].add(1);
         slot.refs.store(0, Ordering::Release);
     }
 
     /// The books of a ring.
     pub fn book(&self, ring: usize) -> RingBook {
-        let ring = &self.rings[ring];
+        let ring = self.ring(ring);
         RingBook {
             created: ring.created.get(),
             fates: [0, 1, 2, 3].map(|fate: usize| ring.fates[fate].get()),
             refused: ring.refused.get(),
             slots: ring.active.load(Ordering::Relaxed) as usize,
-            bound: ring.bound as usize,
+            bound: ring.bound.load(Ordering::Relaxed) as usize,
+        }
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Ring {
+        Ring {
+            chunks: Stable::new(MAX_SLOTS.div_ceil(CHUNK)),
+            bound: AtomicU32::new(1),
+            active: AtomicU32::new(1),
+            next: AtomicU32::new(0),
+            created: Counter::default(),
+            fates: Default::default(),
+            refused: Counter::default(),
         }
     }
 }
@@ -301,7 +333,8 @@ impl Store {
 impl Ring {
     #[inline]
     fn slot(&self, number: usize) -> &Slot {
-        let chunk = self.chunks[number / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Slot::new()).collect());
+        let make = || (0..CHUNK).map(|_| Slot::new()).collect();
+        let chunk = self.chunks.get_or_make(number / CHUNK, make);
         &chunk[number % CHUNK]
     }
 
@@ -316,7 +349,7 @@ impl Ring {
                 }
                 return Some((first.wrapping_add(step) % active) as usize);
             }
-            if active == self.bound {
+            if active >= self.bound.load(Ordering::Relaxed) {
                 return None;
             }
             // Who loses this race finds a larger ring.
@@ -343,7 +376,7 @@ impl Writer<'_> {
         self.content().0 = head;
         let store = self.store;
         store.slot(&self.token).fates.store(0, Ordering::Relaxed);
-        store.rings[self.token.ring()].created.add(1);
+        store.ring(self.token.ring()).created.add(1);
         // Dropping the writer would free the slot; its token goes on instead.
         let token = Token(self.token.0);
         std::mem::forget(self);

@@ -84,7 +84,8 @@ fn run(engine: &Engine, groups: &[Group], time: Duration) -> Supplied {
         let group = &groups[place];
         for stream in &group.streams {
             id += 1;
-            let schema = &engine.shared().spec.streams[*stream].schema;
+            let graph = engine.shared().graph();
+            let schema = &graph.spec.streams[*stream].schema;
             encoder.clear();
             let built = encoder
                 .start(schema, now(), IdRef::Int(id))
@@ -96,7 +97,7 @@ fn run(engine: &Engine, groups: &[Group], time: Duration) -> Supplied {
                 found.refused += 1;
             }
         }
-        for consumer in 0..engine.shared().consumers.len() {
+        for consumer in 0..engine.shared().graph().parts.consumers.len() {
             while let Some((token, _)) = engine.read(consumer, Some(Duration::ZERO)) {
                 engine.shared().store.release(token, Fate::Used);
             }

@@ -10,7 +10,7 @@ use crate::json::{Fault, Json};
 use crate::record;
 use crate::service::binding::{Binding, Bound, Found, Rules};
 use crate::service::books::{Books, Fate};
-use crate::service::instance::{Context, Instance};
+use crate::service::instance::Instance;
 use crate::service::operators::{Given, build};
 use crate::service::report::report;
 use crate::service::spec::{Spec, Stale, StreamSpec};
@@ -85,7 +85,8 @@ pub fn instances(spec: &Spec, topology: &Topology, mut given: Given) -> Result<V
     operators
         .map(|(place, operator)| {
             let process = build(operator, &mut given)?;
-            Ok(Instance::new(place, process, topology.inputs[place].sources.len()))
+            let ring = spec.streams.len() + place;
+            Ok(Instance::new(spec, &topology.inputs[place], place, ring, process))
         })
         .collect()
 }
@@ -233,14 +234,9 @@ impl VirtualClock {
         book.stale.add(found.stale);
         book.relative.add(found.relative);
         let Some(marks) = marks else { return };
-        let context = Context {
-            spec: &self.spec,
-            topology: &self.topology,
-            store: &self.store,
-        };
         let mut outputs = Vec::new();
         // A failure is in the books.
-        let _ = instance.run(context, book, marks, &mut |token, head| outputs.push((token, head)));
+        let _ = instance.run(&self.store, book, marks, &mut |token, head| outputs.push((token, head)));
         for (token, head) in outputs {
             self.share(token, head);
         }

@@ -24,10 +24,16 @@ _NAMED: Final = ("prefixes", "streams", "graph", "consumers", "queries")
 
 def load(path: str | Path) -> Application:
     """The application in a file. Raises Rejected, with every diagnostic, if anything in it is wrong."""
-    application, diagnostics = examine(path)
+    return read(path)[0]
+
+
+def read(path: str | Path) -> tuple[Application, dict[str, Plain]]:
+    """The same, with what is written in the file and those that it includes."""
+    with collector_paused():
+        application, diagnostics, values = _examine(path, None)
     if application is None or any(d.severity == "error" for d in diagnostics):
         raise Rejected(diagnostics)
-    return application
+    return application, values
 
 
 def examine(
@@ -35,18 +41,20 @@ def examine(
 ) -> tuple[Application | None, list[Diagnostic]]:
     """The application in a file, if it can be had, and everything to say about it, in the order it is written."""
     with collector_paused():
-        return _examine(path, variables)
+        return _examine(path, variables)[:2]
 
 
-def _examine(path: str | Path, variables: Mapping[str, str] | None) -> tuple[Application | None, list[Diagnostic]]:
+def _examine(
+    path: str | Path, variables: Mapping[str, str] | None
+) -> tuple[Application | None, list[Diagnostic], dict[str, Plain]]:
     reader = _Reader(environment() if variables is None else variables)
     try:
         reader.read(Path(path), str(path), ())
     except Rejected as rejected:
-        return None, rejected.diagnostics
+        return None, rejected.diagnostics, {}
     application, found = _understand(reader, Path(path).parent)
     diagnostics = reader.diagnostics + found
-    return application, sorted(diagnostics, key=_position)
+    return application, sorted(diagnostics, key=_position), reader.values
 
 
 def _position(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:

@@ -1,4 +1,6 @@
-"""`cepheid service APP`: the intake and the real-time engine of an application, kept alive until it is interrupted."""
+"""`cepheid service APP`: the intake and the real-time engine of an application, kept alive until it is interrupted.
+
+With `--apply` a service that runs goes on with what is in the file now."""
 
 from __future__ import annotations
 
@@ -10,22 +12,32 @@ from pathlib import Path
 import click
 
 from cepheid.app import load
+from cepheid.service.control import ask
 from cepheid.service.intake import IntakeError
+from cepheid.service.process import consumers_address
 from cepheid.service.supervisor import ServiceFailed, Supervisor
 
 
 @click.command()
 @click.argument("app", type=click.Path())
-def command(app: str) -> None:
+@click.option("--apply", is_flag=True, help="Make the service that runs APP go on with the file as it is now.")
+def command(app: str, apply: bool) -> None:
     """Run the intake and the real-time engine of the application file APP, until it is interrupted.
 
     A token for addresses that others can reach is taken from the environment variable CEPHEID_TOKEN.
+
+    With --apply, or on SIGHUP, a service that runs takes over what has changed in APP: streams, operators, queries and
+    consumers come and go, and the others notice nothing. If anything in APP is wrong, nothing changes.
     """
     application = load(app)
+    if apply:
+        changes = ask(consumers_address(application), app, os.environ.get("CEPHEID_TOKEN"))
+        click.echo("\n".join(changes.lines()))
+        return
     reading, writing = socket.socketpair()
     writing.setblocking(False)
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     try:
         with Supervisor(application, Path(app), token=os.environ.get("CEPHEID_TOKEN")) as service:

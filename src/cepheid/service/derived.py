@@ -104,15 +104,21 @@ class Derived:
         self._token = token
         self._began = time.time_ns() // 1000
         self._closing = threading.Event()
+        self._threads: dict[str, threading.Thread] = {}
+        self.go_on(plan)
+
+    def go_on(self, plan: Plan) -> None:
+        """Starts a thread for each derived stream of a plan that has none; those of removed ones end by themselves."""
         self._plan = plan
-        self._threads = []
         for name in derived_streams(plan):
             if not is_derived_here(plan, name):
                 continue  # found by Spark, which supplies it
+            if name in self._threads and self._threads[name].is_alive():
+                continue
             supply = self._matches if operator_of(plan, name) is None else self._outputs
             thread = threading.Thread(target=self._run, args=(name, supply), name=f"{PREFIX}{name}", daemon=True)
             thread.start()
-            self._threads.append(thread)
+            self._threads[name] = thread
 
     def close(self) -> None:
         """Tells the threads that the engine stops: they end once the log has what there is."""
@@ -121,7 +127,7 @@ class Derived:
     def join(self, timeout: float) -> None:
         """Waits until they have."""
         deadline = time.monotonic() + timeout
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, name: str, supply: Callable[[str, Supplier], None]) -> None:
@@ -132,6 +138,8 @@ class Derived:
             # An intake that is away comes back: what was derived waits for it.
             with Supplier(self._intake, token=self._token, patience=_FOR_THE_INTAKE) as supplier:
                 supply(name, supplier)
+        except KeyError:
+            return  # it was removed, and what it produced is in the log
         except SupplierError:
             _log.exception("what '%s' produces does not go into the log any more", name)
 

@@ -25,9 +25,10 @@ from cepheid import _native
 from cepheid.app.application import Application
 from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
+from cepheid.service.changes import Changed, Changes
 from cepheid.service.derived import Derived, derived_streams
 from cepheid.service.functions import Function, Functions
-from cepheid.service.lanes import Found, lanes, match_of
+from cepheid.service.lanes import Found, Lanes, match_of
 from cepheid.service.lowering import lower
 from cepheid.service.received import Received
 
@@ -39,18 +40,24 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("accepted", "duplicate", "unread", "full
 
 
 class Consumer:
-    """The reading end of a consumer's queue. An iterator that ends when the engine is closed and the queue empty."""
+    """The reading end of a consumer's queue. An iterator that ends when the engine is closed or the consumer removed,
+    and the queue empty."""
 
-    def __init__(self, engine: _native.Engine, name: str) -> None:
+    def __init__(self, consumer: _native.Consumer, name: str) -> None:
         self.name = name
-        self._engine = engine
+        self._consumer = consumer
 
     def get(self, timeout: float | None = None) -> Received | None:
-        """The next event; None if none came within so many seconds, or the engine was closed."""
-        found = self._engine.read(self.name, timeout)
+        """The next event; None if none came within so many seconds, or nothing more will."""
+        found = self._consumer.read(timeout)
         if found is None:
             return None
         return Received.of(found)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come: the engine was closed or the consumer removed, and all is read."""
+        return self._consumer.is_over()
 
     def __iter__(self) -> Iterator[Received]:
         while (received := self.get()) is not None:
@@ -80,8 +87,16 @@ class MatchConsumer:
 
     def get(self, timeout: float | None = None) -> Found | None:
         """The next match; None if none came within so many seconds, or the engine was closed."""
-        found = self._engine.read_match(self.query, timeout)
+        try:
+            found = self._engine.read_match(self.query, timeout)
+        except KeyError:
+            return None
         return None if found is None else match_of(self.query, found)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the query was removed."""
+        return self.query not in self._engine.query_counts()
 
     def __iter__(self) -> Iterator[Found]:
         while (found := self.get()) is not None:
@@ -100,26 +115,68 @@ class Engine:
         prioritised: bool | None = None,
         replace: bool | None = None,
     ) -> None:
-        name, section = "application", None
-        if isinstance(application, Application):
-            name, section, plan = application.name, application.sections.service, application.plan()
-        else:
-            plan = application
-        if section is not None:
-            cores = section.cores if cores is None else cores
-            prioritised = section.prioritised if prioritised is None else prioritised
-            replace = section.replace if replace is None else replace
-        spec = lower(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+        self._options = (cores, prioritised, replace)
+        plan, spec = self._lowered(application)
         found = Functions(plan, functions or {})
-        self._functions = found  # a numba cfunc or a library has to stay loaded
+        self._functions = [found]  # a numba cfunc or a library has to stay loaded
         self._engine = _native.Engine(spec, found.python, found.addresses)
         # Threads that run Python operators must not outlive the interpreter.
         weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
         self._plan = plan
+        self._changing = threading.Lock()
+        self._lanes: Lanes | None = None
+        self._intake: tuple[str, str | None] | None = None
         self._derived: Derived | None = None
         for notice in self._engine.notices():
             _log.warning("%s", notice)
+
+    def _lowered(self, application: Application | Plan) -> tuple[Plan, str]:
+        """The plan and the native core's spec of an application, with the options that were given or it has itself."""
+        name, section = "application", None
+        if isinstance(application, Application):
+            name, section, plan = application.name, application.sections.service, application.plan()
+        else:
+            plan = application
+        cores, prioritised, replace = self._options
+        if section is not None:
+            cores = section.cores if cores is None else cores
+            prioritised = section.prioritised if prioritised is None else prioritised
+            replace = section.replace if replace is None else replace
+        return plan, lower(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+
+    def apply(self, application: Application | Plan, *, functions: Mapping[str, Function] | None = None) -> Changes:
+        """Goes on with another application: what both have stays as it is, with its state, and never stops.
+
+        A stream, operator or query that means something else is removed, and the new one added; what was removed runs
+        to the end of what it holds. ValueError if it can't be done while the engine runs; then nothing has changed.
+        """
+        with self._changing:
+            plan, spec = self._lowered(application)
+            before = self._functions[-1]
+            found = Functions(plan, {**before.own, **(functions or {})})
+            renewed = [name for name, function in found.own.items() if before.own.get(name, function) is not function]
+            queries = None if self._lanes is None else self._lanes.find(plan)
+            derived = derived_streams(plan)
+            if self._lanes is not None and derived and self._intake is None:
+                raise ValueError(f"{', '.join(derived)} are to be logged: give the address of the intake")
+            changed = self._engine.change(spec, found.python, found.addresses, renewed)
+            self._functions.append(found)
+            if self._lanes is not None and queries is not None:
+                self._lanes.go_on(plan, queries)
+                self._supply(plan)
+            self._plan = plan
+        shown: dict[str, Changed] = {kind: Changed(*names) for kind, names in changed.items()}
+        if queries is not None:
+            shown["queries"] = Changed(queries.added, queries.removed, queries.changed, queries.kept)
+        return Changes(**shown)
+
+    def _supply(self, plan: Plan) -> None:
+        """What is derived and read goes into the log."""
+        if self._derived is not None:
+            self._derived.go_on(plan)
+        elif self._intake is not None and derived_streams(plan):
+            self._derived = Derived(self._engine, plan, *self._intake)
 
     def push(self, stream: str, event: Event | Mapping[str, Any]) -> Outcome:
         """A supplier's event: an Event, or attributes, with `id` (else counted) and `time` (else now) among them.
@@ -155,11 +212,13 @@ class Engine:
         derived = derived_streams(self._plan)
         if derived and intake is None:
             raise ValueError(f"{', '.join(derived)} are to be logged: give the address of the intake")
-        for lane in lanes(self._plan, folder):
-            self._engine.start_lane(folder, lane.spec, lane.queries)
-        self._engine.follow(folder)
-        if derived and intake is not None:
-            self._derived = Derived(self._engine, self._plan, intake, token)
+        with self._changing:
+            lanes = Lanes(self._engine, folder)
+            lanes.go_on(self._plan, lanes.find(self._plan))
+            self._lanes = lanes
+            self._engine.follow(folder)
+            self._intake = None if intake is None else (intake, token)
+            self._supply(self._plan)
 
     def matches(self, query: str) -> MatchConsumer:
         """The reading end of a query in the fast lane, by the query's name."""
@@ -169,9 +228,7 @@ class Engine:
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""
-        if name not in self.stats()["consumers"]:
-            raise KeyError(f"the service has no consumer '{name}'")
-        return Consumer(self._engine, name)
+        return Consumer(self._engine.consumer(name), name)
 
     @property
     def native(self) -> _native.Engine:

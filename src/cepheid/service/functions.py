@@ -20,6 +20,8 @@ class Functions:
     def __init__(self, plan: Plan, given: Mapping[str, Function]) -> None:
         self.python: dict[str, Callable[..., object]] = {}
         self.addresses: dict[str, int] = {}
+        #: The functions that the program gave, by operator.
+        self.own = dict(given)
         self._kept: list[object] = []
         for operator in plan.graph.operators.values():
             self._add(operator, given.get(operator.name))

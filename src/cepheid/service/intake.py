@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,26 @@ def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
     )
 
 
+def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeout: float = 30.0) -> None:
+    """Makes the intake at an address read its streams again, which `wake` tells it to. IntakeError if it can't."""
+    # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
+    from cepheid.service.supplier import Supplier
+
+    with Supplier(address, token=config.token, patience=timeout) as supplier:
+        before = supplier.counters()["counters"]["reloads"]
+        written = config.reload_path.with_suffix(".new")
+        written.write_text(config.to_json(), encoding="utf-8")
+        written.replace(config.reload_path)
+        wake()
+        deadline = time.monotonic() + timeout
+        while (counters := supplier.counters()["counters"])["reloads"] == before:
+            if time.monotonic() > deadline:
+                raise IntakeError("the intake did not read its configuration again")
+            time.sleep(0.01)
+    if counters["reload_error"] is not None:
+        raise IntakeError(counters["reload_error"])
+
+
 class IntakeProcess:
     """An intake that was started; use it as a context manager."""
 
@@ -152,22 +172,7 @@ class IntakeProcess:
 
     def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
         """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
-        # Not at the top: the intake's own process needs no supplier, nor the asyncio that comes with it.
-        from cepheid.service.supplier import Supplier
-
-        with Supplier(self.address, token=config.token, patience=timeout) as supplier:
-            before = supplier.counters()["counters"]["reloads"]
-            written = config.reload_path.with_suffix(".new")
-            written.write_text(config.to_json(), encoding="utf-8")
-            written.replace(config.reload_path)
-            self.process.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + timeout
-            while (counters := supplier.counters()["counters"])["reloads"] == before:
-                if time.monotonic() > deadline:
-                    raise IntakeError("the intake did not read its configuration again")
-                time.sleep(0.01)
-        if counters["reload_error"] is not None:
-            raise IntakeError(counters["reload_error"])
+        reload(config, self.address, lambda: self.process.send_signal(signal.SIGHUP), timeout)
 
     def kill(self) -> None:
         """Ends it at once, as a crash would."""
@@ -227,6 +232,10 @@ class IntakeThread:
             self._thread.join()
             self._writing.close()
             self._reading.close()
+
+    def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
+        """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
+        reload(config, self.address, lambda: self._writing.send(bytes([signal.SIGHUP])), timeout)
 
     def _run(self, config: IntakeConfig) -> None:
         def ready(listening: list[str], _realtime: bool | None) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cepheid.app.application import Application
+from cepheid.service.control import Applied
 from cepheid.service.intake import IntakeConfig, config_of
 
 #: A process that died so often within `_WINDOW` seconds is not started again: it would die again.
@@ -72,7 +75,9 @@ class Supervisor:
     """Keeps an application's intake and engine alive; a context manager."""
 
     def __init__(self, app: Application, path: Path, *, token: str | None = None) -> None:
-        engine = Part("engine", [sys.executable, "-m", "cepheid.service.process", str(path)])
+        self._folder = tempfile.TemporaryDirectory(prefix="cepheid-")
+        self._applied = Applied(Path(self._folder.name))
+        engine = Part("engine", [sys.executable, "-m", "cepheid.service.process", str(path), self._folder.name])
         service = app.sections.service
         self.parts = [engine]
         if service is not None and service.log is not None:
@@ -84,7 +89,7 @@ class Supervisor:
     def __enter__(self) -> Supervisor:
         try:
             for part in self.parts:
-                part.start()
+                self._start(part)
         except BaseException:
             self.stop()
             raise
@@ -97,6 +102,15 @@ class Supervisor:
         """Ends the engine, then the intake."""
         for part in reversed(self.parts):
             part.stop()
+        self._folder.cleanup()
+
+    def _start(self, part: Part) -> None:
+        """Starts a part with what was last applied."""
+        if part.name == "intake":
+            part.given = self._applied.intake() or part.given
+        part.start()
+        if part.name == "intake" and part.process is not None:
+            self._applied.intake_started(part.process.pid)
 
     @property
     def suppliers(self) -> list[str]:
@@ -113,7 +127,7 @@ class Supervisor:
         return str(self.parts[-1].ready["consumers"])
 
     def watch(self, stop: int, say: Callable[[str], object]) -> None:
-        """Starts again what dies, until the file descriptor `stop` can be read."""
+        """Starts again what dies, until the file descriptor `stop` brings a signal; SIGHUP goes on to the engine."""
         while True:
             watched = {os.pidfd_open(part.process.pid): part for part in self.parts if part.process is not None}
             try:
@@ -122,9 +136,14 @@ class Supervisor:
                 for descriptor in watched:
                     os.close(descriptor)
             if stop in readable:
-                return
+                if set(os.read(stop, 64)) != {signal.SIGHUP}:
+                    return
+                engine = self.parts[-1].process
+                if engine is not None and engine.poll() is None:
+                    engine.send_signal(signal.SIGHUP)
             for descriptor in readable:
-                self._revive(watched[descriptor], say)
+                if descriptor != stop:
+                    self._revive(watched[descriptor], say)
 
     def _revive(self, part: Part, say: Callable[[str], object]) -> None:
         assert part.process is not None
@@ -134,5 +153,5 @@ class Supervisor:
         part.deaths = [*(death for death in part.deaths if now - death < _WINDOW), now]
         if len(part.deaths) >= _DEATHS:
             raise ServiceFailed(f"the {part.name} died {_DEATHS} times in {_WINDOW:.0f} s, last with code {code}")
-        part.start()
+        self._start(part)
         say(f"the {part.name} died with code {code}, and was started again in {time.monotonic() - now:.2f} s")

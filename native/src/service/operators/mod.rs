@@ -18,7 +18,7 @@ use std::fmt;
 use crate::json::{Fault, Json, Reading, fault};
 use crate::record::{self, Encoder, Record, Schema};
 use crate::service::binding::Bound;
-use crate::service::spec::{OperatorSpec, Spec};
+use crate::service::spec::OperatorSpec;
 use crate::service::store::Store;
 use crate::value::Val;
 
@@ -55,8 +55,8 @@ pub struct Inputs<'a> {
     pub bound: &'a [Option<Bound>],
     /// The edge of each input.
     pub edges: &'a [usize],
-    /// What their producers' records look like.
-    pub spec: &'a Spec,
+    /// What their producers' records look like, by edge.
+    pub sources: &'a [Schema],
 }
 
 impl<'a> Inputs<'a> {
@@ -72,8 +72,9 @@ impl<'a> Inputs<'a> {
 
     /// The record of an input, if it is there.
     pub fn get(&self, input: usize) -> Option<Record<'a>> {
-        let bound = self.bound.get(*self.edges.get(input)?)?.as_ref()?;
-        let schema: &Schema = self.spec.schema(bound.token.ring());
+        let edge = *self.edges.get(input)?;
+        let bound = self.bound.get(edge)?.as_ref()?;
+        let schema = self.sources.get(edge)?;
         // SAFETY: what is in a ring was checked against its producer's schema when a supplier pushed it, or was built by an
         // Encoder with that schema; both keep it in words, so it is aligned.
         Some(unsafe { Record::trusted(self.store.read(&bound.token).bytes, schema) })

@@ -1,0 +1,105 @@
+//! The threads of an engine: workers and movers of its levels, and the watchdog, which also clears away what has left.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::json::{Fault, fault};
+use crate::service::change::tidy;
+use crate::service::engine::Shared;
+use crate::service::processor::{Level, Seat};
+use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic};
+
+/// How long an operator may run before the watchdog names it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the watchdog looks.
+const ROUND: Duration = Duration::from_millis(50);
+
+fn spawn(shared: &Arc<Shared>, name: String, run: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
+    let own = Arc::clone(shared);
+    shared.running.fetch_add(1, Ordering::SeqCst);
+    let spawned = thread::Builder::new().name(name).spawn(move || {
+        run(&own);
+        own.running.fetch_sub(1, Ordering::SeqCst);
+    });
+    match spawned {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            shared.running.fetch_sub(1, Ordering::SeqCst);
+            fault(format!("can't start a thread: {error}"))
+        }
+    }
+}
+
+/// Starts the workers of a level, or its movers, unless that was done before.
+pub(super) fn start(shared: &Arc<Shared>, level: &Arc<Level>, is_worker: bool) -> Result<(), Fault> {
+    if level.started[usize::from(!is_worker)].swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let threads = level.tracks.len();
+    let numbers = if is_worker {
+        0..threads / 2
+    } else {
+        threads / 2..threads
+    };
+    for number in numbers {
+        let (kind, own) = (if is_worker { "work" } else { "move" }, Arc::clone(level));
+        spawn(shared, format!("cep-{kind}-{}", level.number), move |shared| {
+            let seat = Seat {
+                shared,
+                level: &own,
+                number,
+                is_worker,
+            };
+            if is_worker {
+                seat.work();
+            } else {
+                seat.move_on();
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Starts the watchdog.
+pub(super) fn watch(shared: &Arc<Shared>) -> Result<(), Fault> {
+    spawn(shared, "cep-watchdog".to_owned(), |shared| {
+        let _ = adopt(Policy::RoundRobin(WATCHDOG));
+        // The runs that were named: since when, of which thread.
+        let mut named: Vec<(u64, usize, usize)> = Vec::new();
+        while !shared.is_stopping() {
+            thread::sleep(ROUND);
+            name_the_stuck(shared, &mut named);
+            // Who changes the graph just now clears away by itself.
+            if let Ok(mut control) = shared.control.try_lock() {
+                tidy(shared, &mut control);
+            }
+        }
+    })
+}
+
+fn name_the_stuck(shared: &Shared, named: &mut Vec<(u64, usize, usize)>) {
+    let graph = shared.graph();
+    let mut stuck = Vec::new();
+    for place in graph.levels() {
+        for (number, working) in place.level.workings.iter().enumerate() {
+            let since = working.since.load(Ordering::Acquire);
+            let operator = working.operator.load(Ordering::Relaxed);
+            let ran = monotonic().saturating_sub(since);
+            if since == 0 || ran <= PATIENCE.as_nanos() as u64 {
+                continue;
+            }
+            let run = (since, place.level.number, number);
+            stuck.push(run);
+            if let Some(operator) = graph.operator(operator)
+                && !named.contains(&run)
+            {
+                operator.stuck.add(1);
+                let name = &operator.spec.name;
+                eprintln!("cepheid: operator '{name}' has not returned for {} ms", ran / 1_000_000);
+            }
+        }
+    }
+    *named = stuck;
+}
