@@ -16,6 +16,7 @@ pub mod functions;
 pub mod intake;
 pub mod json;
 pub mod judge;
+pub mod load;
 pub mod log;
 pub mod machine;
 pub mod matcher;
@@ -30,6 +31,8 @@ pub mod policy;
 mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
+#[cfg(feature = "python")]
+mod python_load;
 #[cfg(feature = "python")]
 mod python_log;
 #[cfg(feature = "python")]

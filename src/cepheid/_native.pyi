@@ -289,3 +289,12 @@ class Engine:
 
 def queue_costs(operations: int) -> list[tuple[str, float, float, float, float]]:
     """Nanoseconds of the queues' operations: enqueue and dequeue, uncontended, then with two threads at each end."""
+
+def run_suppliers(given: str, ready: Callable[[], int]) -> str:
+    """Supplies load for experiments, as a task in JSON says (native/src/load/suppliers.rs); what it did, as JSON.
+
+    `ready` is called when it is connected, and says when to start, in nanoseconds of the monotonic clock.
+    """
+
+def run_consumers(given: str, ready: Callable[[], int]) -> tuple[str, bytes]:
+    """Receives it (native/src/load/consumers.rs): what it did, as JSON, and its samples, two words each."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from cepheid.app.application import Application
 from cepheid.app.load import load
 from cepheid.service.engine import Engine
-from cepheid.service.intake import IntakeConfig, IntakeThread
+from cepheid.service.intake import PRIORITY, IntakeConfig, IntakeThread
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import Outlet
 
@@ -68,6 +68,7 @@ def _without_log(app: Application, folder: Path, token: str | None) -> IntakeCon
         default_stream=app.sections.default_stream,
         segment_bytes=16 << 20,
         retain_bytes=64 << 20,
+        priority=PRIORITY if service is None or service.prioritised else None,
     )
 
 
