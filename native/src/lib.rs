@@ -32,6 +32,8 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_delivered;
+#[cfg(feature = "python")]
 mod python_load;
 #[cfg(feature = "python")]
 mod python_log;
@@ -39,6 +41,8 @@ mod python_log;
 mod python_matcher;
 #[cfg(feature = "python")]
 mod python_operator;
+#[cfg(feature = "python")]
+mod python_outlet;
 #[cfg(feature = "python")]
 mod python_record;
 #[cfg(feature = "python")]

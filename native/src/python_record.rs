@@ -116,6 +116,14 @@ pub fn set(
     done.map_err(Ok)
 }
 
+/// The names of an event's labels.
+pub fn labels(marks: u8) -> Vec<&'static str> {
+    let all = ["stale", "relative"].into_iter().enumerate();
+    all.filter(|(bit, _)| marks >> bit & 1 == 1)
+        .map(|(_, name)| name)
+        .collect()
+}
+
 /// A record's id.
 pub fn id<'py>(py: Python<'py>, record: &Record<'_>) -> PyResult<Bound<'py, PyAny>> {
     Ok(match record.id() {

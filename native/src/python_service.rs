@@ -25,12 +25,14 @@ use crate::python_shown::Shown;
 use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::{Accepted, Engine};
+use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
 use crate::service::operators::{Given, Process, foreign};
+use crate::service::outlet::Directory;
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
-use crate::service::scheduling::policies;
+use crate::service::scheduling::{LevelPolicy, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
 use crate::service::supplier::{Group, supply};
@@ -55,13 +57,6 @@ fn stream_named(spec: &Spec, name: &str) -> PyResult<usize> {
     found.ok_or_else(|| PyKeyError::new_err(format!("the service reads no stream '{name}'")))
 }
 
-fn labels(marks: u8) -> Vec<&'static str> {
-    let all = ["stale", "relative"].into_iter().enumerate();
-    all.filter(|(bit, _)| marks >> bit & 1 == 1)
-        .map(|(_, name)| name)
-        .collect()
-}
-
 fn delivered<'py>(
     py: Python<'py>,
     spec: &Spec,
@@ -78,7 +73,7 @@ fn delivered<'py>(
         record.time(),
         python_record::attributes(py, &record, spec.attributes(consumer.input))?,
         (head.end != i64::MAX).then_some(head.end),
-        labels(head.marks),
+        python_record::labels(head.marks),
     ))
 }
 
@@ -198,8 +193,10 @@ type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
 struct LaneQuery {
     matches: Arc<Vec<Matches>>,
     number: usize,
-    plan: Plan,
+    plan: Arc<Plan>,
+    names: Arc<Names>,
     shown: Shown,
+    policy: LevelPolicy,
 }
 
 /// A graph run by native threads.
@@ -210,7 +207,7 @@ pub struct PyEngine {
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
     lanes: Mutex<Vec<Lane>>,
-    queries: Mutex<HashMap<String, LaneQuery>>,
+    queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
 }
 
 impl PyEngine {
@@ -219,6 +216,55 @@ impl PyEngine {
         let found = consumers.iter().position(|consumer| consumer.name == name);
         found.ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
     }
+
+    /// How the threads of a level run, by its rank.
+    fn policy(&self, level: usize) -> PyResult<LevelPolicy> {
+        let policy = level_policies(&self.engine.shared().spec).get(level).copied();
+        policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))
+    }
+
+    /// Finds consumers and queries, for who delivers.
+    pub(crate) fn directory(&self) -> Directory {
+        let shared = self.engine.share();
+        let queries = Arc::clone(&self.queries);
+        let policies = level_policies(&shared.spec);
+        Box::new(move |name| {
+            let consumers = &shared.spec.consumers;
+            if let Some(consumer) = consumers.iter().position(|consumer| consumer.name == name) {
+                return Ok(Arc::new(ConsumerFeed {
+                    shared: Arc::clone(&shared),
+                    consumer,
+                    policy: policies[consumers[consumer].level],
+                }));
+            }
+            let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(query) = queries.get(name) {
+                return Ok(Arc::new(MatchFeed {
+                    shared: Arc::clone(&shared),
+                    matches: Arc::clone(&query.matches),
+                    number: query.number,
+                    plan: Arc::clone(&query.plan),
+                    names: Arc::clone(&query.names),
+                    policy: query.policy,
+                }));
+            }
+            let mut known: Vec<&str> = queries.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            let known: Vec<&str> = consumers.iter().map(|c| c.name.as_str()).chain(known).collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            Err(format!("there is no consumer '{name}'; there are: {known}"))
+        })
+    }
+}
+
+/// How the threads of each level run.
+fn level_policies(spec: &Spec) -> Vec<LevelPolicy> {
+    let real_time = spec.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
+    policies(spec.levels.len(), spec.prioritised, real_time)
 }
 
 fn word(accepted: Accepted) -> &'static str {
@@ -254,7 +300,7 @@ impl PyEngine {
                 engine,
                 feeder: Mutex::default(),
                 lanes: Mutex::default(),
-                queries: Mutex::default(),
+                queries: Arc::default(),
             })
         })
     }
@@ -391,11 +437,7 @@ impl PyEngine {
         guard(|| {
             let lane = LaneSpec::read(spec).map_err(refused)?;
             let level = lane.level;
-            let own = &self.engine.shared().spec;
-            let real_time = own.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
-            let policies = policies(own.levels.len(), own.prioritised, real_time);
-            let policy = policies.get(level).copied();
-            let policy = policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))?;
+            let policy = self.policy(level)?;
             let started = py.detach(|| Lane::start(lane, policy, folder));
             let lane = started.map_err(|error| match error {
                 Refused::Plan(fault) => refused(fault),
@@ -403,11 +445,14 @@ impl PyEngine {
             })?;
             for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
                 let plan = Plan::read(&plan).map_err(refused)?;
+                let names = Names { outputs, groups };
                 let query = LaneQuery {
                     matches: Arc::clone(&lane.matches),
                     number,
-                    shown: Shown::new(py, &plan, &Names { outputs, groups }),
-                    plan,
+                    shown: Shown::new(py, &plan, &names),
+                    plan: Arc::new(plan),
+                    names: Arc::new(names),
+                    policy,
                 };
                 lock(py, &self.queries).insert(name, query);
             }

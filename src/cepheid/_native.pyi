@@ -287,6 +287,34 @@ class Engine:
     def stop(self, timeout: float) -> bool:
         """Ends the threads; False if one did not end within so many seconds."""
 
+class Outlet:
+    """The consumers' socket of an engine (native/src/service/outlet.rs)."""
+
+    def __new__(cls, engine: Engine, address: str, token: str | None, answer_with: Callable[[str], str]) -> Outlet:
+        """Listens; `answer_with` is given first lines that name no consumer, and gives the lines that answer them."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens; a port that was chosen is in it."""
+
+    def stats(self) -> str:
+        """By consumer, its clients, and how many events they were sent and lost; as JSON."""
+
+    def close(self) -> None:
+        """Ends all connections; the address is free again."""
+
+class DeliveryReader:
+    """Reads the frames that a consumer elsewhere gets (docs/wire.md)."""
+
+    def __new__(cls, names: list[str], types: list[str] | None) -> DeliveryReader:
+        """For events with attributes of these names and types; without types, for the matches of a query."""
+
+    def feed(
+        self, data: bytes
+    ) -> list[tuple[int, int, int, list[str], int | None, EventId, int, dict[str, Value], str | None]]:
+        """What is whole with these bytes: number, moment of the push, latency in ns, labels, end of validity, id, time,
+        values by name, and of a match what it was found with, as JSON. ValueError if it is no frame."""
+
 def queue_costs(operations: int) -> list[tuple[str, float, float, float, float]]:
     """Nanoseconds of the queues' operations: enqueue and dequeue, uncontended, then with two threads at each end."""
 

@@ -34,9 +34,38 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Appends what the bytes are in base64, padded.
+pub fn encode(bytes: &[u8], text: &mut Vec<u8>) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            text.push(if digit <= group.len() {
+                DIGITS[(word >> (18 - 6 * digit) & 63) as usize]
+            } else {
+                b'='
+            });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::{decode, encode};
+
+    #[test]
+    fn what_is_written_is_read() {
+        for length in 0..20 {
+            let bytes: Vec<u8> = (0..length).map(|n| (n * 37 + 200) as u8).collect();
+            let mut text = Vec::new();
+            encode(&bytes, &mut text);
+            assert_eq!(decode(&text), Some(bytes));
+        }
+        let mut text = Vec::new();
+        encode(b"Ma", &mut text);
+        assert_eq!(text, b"TWE=");
+    }
 
     #[test]
     fn what_is_base64_and_what_is_not() {

@@ -4,16 +4,16 @@
 //! the log from elsewhere (`readers`). It knows nothing of the engine, and goes on when that is dead.
 
 mod acks;
-mod base64;
+pub(crate) mod base64;
 mod batches;
-mod config;
-mod connection;
+pub(crate) mod config;
+pub(crate) mod connection;
 mod dead;
 pub mod decode;
 mod ids;
 pub mod instant;
 mod lines;
-mod listen;
+pub(crate) mod listen;
 mod readers;
 mod reload;
 mod sequencer;

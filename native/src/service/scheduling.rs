@@ -20,6 +20,8 @@ pub enum Policy {
 /// How the threads of a level run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelPolicy {
+    /// Who delivers to the level's consumers: just above its workers, so that what is ready never waits for what is not.
+    pub delivery: Policy,
     /// Workers.
     pub worker: Policy,
     /// Movers: just below the workers of their level, above those of the next.
@@ -28,10 +30,10 @@ pub struct LevelPolicy {
     pub share: Option<u64>,
 }
 
-/// The highest priority that the engine gives itself; suppliers and consumers that must never wait can be above.
+/// The highest priority of workers; suppliers and consumers that must never wait can be above all that the engine has.
 pub const HIGHEST: i32 = 80;
-/// The watchdog's, above all workers.
-pub const WATCHDOG: i32 = HIGHEST + 1;
+/// The watchdog's, above all workers and those who deliver.
+pub const WATCHDOG: i32 = HIGHEST + 2;
 
 /// Shares of the highest level and of those below it. The kernel's limit is 950.
 const HIGHEST_SHARE: u64 = 920;
@@ -40,6 +42,7 @@ const LOWER_SHARE: u64 = 850;
 /// The policies of so many levels, highest first. `real_time` is the highest priority allowed, if any is.
 pub fn policies(levels: usize, prioritised: bool, real_time: Option<i32>) -> Vec<LevelPolicy> {
     let plain = LevelPolicy {
+        delivery: Policy::Nice(0),
         worker: Policy::Nice(0),
         mover: Policy::Nice(0),
         share: None,
@@ -47,25 +50,27 @@ pub fn policies(levels: usize, prioritised: bool, real_time: Option<i32>) -> Vec
     if !prioritised {
         return vec![plain; levels];
     }
-    let Some(highest) = real_time.filter(|allowed| *allowed >= 2) else {
+    let Some(highest) = real_time.filter(|allowed| *allowed >= 3) else {
         // Niceness goes to 19; workers and movers of a level are neighbours as far as that reaches.
         let nice = |place: usize| Policy::Nice((place * 19 / (2 * levels).max(1)) as i32);
         return (0..levels)
             .map(|level| LevelPolicy {
+                delivery: nice(2 * level),
                 worker: nice(2 * level),
                 mover: nice(2 * level + 1),
                 share: None,
             })
             .collect();
     };
-    let highest = highest.min(HIGHEST);
+    let highest = (highest - 1).min(HIGHEST);
     (0..levels)
         .map(|level| {
             if level > 0 && level + 1 == levels {
                 return plain;
             }
-            let worker = (highest - 2 * level as i32).max(2);
+            let worker = (highest - 3 * level as i32).max(2);
             LevelPolicy {
+                delivery: Policy::RoundRobin(worker + 1),
                 worker: Policy::RoundRobin(worker),
                 mover: Policy::RoundRobin(worker - 1),
                 share: Some(if level == 0 { HIGHEST_SHARE } else { LOWER_SHARE }),
@@ -192,14 +197,15 @@ mod tests {
         let found = policies(4, true, Some(99));
         let priorities: Vec<i32> = found[..3]
             .iter()
-            .flat_map(|level| [level.worker, level.mover])
+            .flat_map(|level| [level.delivery, level.worker, level.mover])
             .map(|policy| match policy {
                 Policy::RoundRobin(priority) => priority,
                 Policy::Nice(_) => panic!("{policy:?}"),
             })
             .collect();
         assert!(priorities.windows(2).all(|pair| pair[0] > pair[1]), "{priorities:?}");
-        assert_eq!(priorities[0], HIGHEST);
+        assert_eq!(priorities[1], HIGHEST);
+        assert!(priorities[0] < WATCHDOG);
         assert_eq!((found[3].worker, found[3].share), (Policy::Nice(0), None));
         assert!(found[0].share > found[1].share && found[0].share < Some(950));
     }

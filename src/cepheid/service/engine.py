@@ -166,6 +166,11 @@ class Engine:
         return Consumer(self._engine, name)
 
     @property
+    def native(self) -> _native.Engine:
+        """The engine of the native core, for who serves it elsewhere."""
+        return self._engine
+
+    @property
     def notices(self) -> list[str]:
         """What the engine has to say of the machine, such as that it may not use real-time priorities."""
         return self._engine.notices()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from cepheid import _native
 from cepheid.model.events import EventId
@@ -14,7 +15,10 @@ from cepheid.model.types import Value
 class Received:
     """An event that a consumer received: valid from `time` to `end` (None: forever), with labels if it was not then.
 
-    `marks` are `stale` and `relative`, where the policy is to mark (rule G3).
+    `marks` are `stale` and `relative`, where the policy is to mark (rule G3). bytes and array<uint8> are bytes,
+    array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is `pushed`, when the
+    service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`, and for a window
+    `window` and `group`.
     """
 
     consumer: str
@@ -23,6 +27,8 @@ class Received:
     attributes: Mapping[str, Value]
     end: int | None
     marks: frozenset[str]
+    pushed: int | None = field(default=None, compare=False)
+    found: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, delivered: _native.Delivered) -> Received:

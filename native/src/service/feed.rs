@@ -1,0 +1,128 @@
+//! Where what a consumer elsewhere gets comes from: a consumer's queue in the graph, or the matches of a query.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, json};
+
+use crate::found_columns::Names;
+use crate::json::Json;
+use crate::plan::Plan;
+use crate::record::Record;
+use crate::service::books::Fate;
+use crate::service::engine::Shared;
+use crate::service::lane::Matches;
+use crate::service::parcel::{Content, Parcel};
+use crate::service::scheduling::LevelPolicy;
+use crate::service::store::STALE;
+
+/// What can be delivered.
+pub trait Feed: Send + Sync {
+    /// What a client has to know to read frames: `attributes`, names and types; or the names of `select`, whose types each
+    /// frame says.
+    fn described(&self) -> Map<String, Json>;
+
+    /// How the thread that delivers is to run.
+    fn policy(&self) -> LevelPolicy;
+
+    /// Gives `take` the next, waited for at most so long; whether there was one.
+    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool;
+
+    /// Whether nothing will come any more.
+    fn is_over(&self) -> bool;
+}
+
+/// A consumer of the graph.
+pub struct ConsumerFeed {
+    /// The engine's.
+    pub shared: Arc<Shared>,
+    /// Which consumer.
+    pub consumer: usize,
+    /// Its level's.
+    pub policy: LevelPolicy,
+}
+
+impl Feed for ConsumerFeed {
+    fn described(&self) -> Map<String, Json> {
+        let spec = &self.shared.spec;
+        let input = spec.consumers[self.consumer].input;
+        let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
+        let attributes: Vec<_> = spec.attributes(input).iter().zip(kinds).collect();
+        Map::from_iter([("attributes".to_owned(), json!(attributes))])
+    }
+
+    fn policy(&self) -> LevelPolicy {
+        self.policy
+    }
+
+    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+        let shared = &*self.shared;
+        let queue = &shared.consumers[self.consumer];
+        let found = if timeout.is_zero() {
+            queue.pop()
+        } else {
+            queue.wait(Some(timeout), || shared.is_stopping())
+        };
+        let Some((token, marks)) = found else { return false };
+        shared.books.consumers[self.consumer].read.add(1);
+        let input = shared.spec.consumers[self.consumer].input;
+        let event = shared.store.read(&token);
+        // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
+        let record = unsafe { Record::trusted(event.bytes, shared.spec.schema(input)) };
+        take(&Parcel {
+            content: Content::Event(record, shared.spec.attributes(input)),
+            end: (event.head.end != i64::MAX).then_some(event.head.end),
+            marks,
+            supplied: Some(event.head.pushed),
+        });
+        shared.store.release(token, Fate::Used);
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_stopping()
+    }
+}
+
+/// A query in the fast lane.
+pub struct MatchFeed {
+    /// The engine's.
+    pub shared: Arc<Shared>,
+    /// Its lane's.
+    pub matches: Arc<Vec<Matches>>,
+    /// Its number in the lane.
+    pub number: usize,
+    /// What was compiled.
+    pub plan: Arc<Plan>,
+    /// What its values are called.
+    pub names: Arc<Names>,
+    /// Its level's.
+    pub policy: LevelPolicy,
+}
+
+impl Feed for MatchFeed {
+    fn described(&self) -> Map<String, Json> {
+        Map::from_iter([("select".to_owned(), json!(self.names.outputs))])
+    }
+
+    fn policy(&self) -> LevelPolicy {
+        self.policy
+    }
+
+    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+        let Some(delivery) = self.matches[self.number].next(Some(timeout)) else {
+            return false;
+        };
+        take(&Parcel {
+            content: Content::Match(&delivery.found, &self.plan, &self.names),
+            end: delivery.end,
+            marks: if delivery.stale { STALE } else { 0 },
+            supplied: None,
+        });
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_stopping()
+    }
+}

@@ -1,0 +1,80 @@
+"""A consumer's connection without its socket: what it says first, and what the bytes that come mean.
+
+Both clients, blocking and asyncio, are shells around this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cepheid._native import DeliveryReader
+from cepheid.service.received import Received
+
+#: A first line is not longer.
+_MOST: Final = 1 << 20
+
+
+class RefusedByService(ValueError):
+    """The service does not have the consumer, or wants another token."""
+
+
+class Subscription:
+    """What a consumer asks for, and how far a connection has come; `begin` with each connection."""
+
+    def __init__(self, consumer: str, token: str | None) -> None:
+        self.consumer = consumer
+        self.lost = 0
+        self._hello: dict[str, object] = {"consumer": consumer, "format": "frames"}
+        if token is not None:
+            self._hello["token"] = token
+        self._line = bytearray()
+        self._reader: DeliveryReader | None = None
+        self._next: int | None = None
+
+    def begin(self) -> bytes:
+        """What a connection begins with."""
+        self._line.clear()
+        self._reader = None
+        self._next = None
+        return json.dumps(self._hello).encode() + b"\n"
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the service has answered."""
+        return self._reader is not None
+
+    def feed(self, data: bytes) -> Iterator[Received]:
+        """What is whole with these bytes. RefusedByService if there will be nothing."""
+        if self._reader is None:
+            self._line += data
+            line, end, rest = bytes(self._line).partition(b"\n")
+            if not end:
+                if len(line) > _MOST:
+                    raise RefusedByService("what answers at this address is no service")
+                return
+            self._reader, data = _reader(line), rest
+        for number, pushed, _, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
+            self.lost += number - (number if self._next is None else self._next)
+            self._next = number + 1
+            yield Received(
+                self.consumer,
+                identity,
+                time,
+                attributes,
+                valid_until,
+                frozenset(marks),
+                pushed,
+                None if found is None else json.loads(found),
+            )
+
+
+def _reader(line: bytes) -> DeliveryReader:
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        raise RefusedByService(answer["error"])
+    if "select" in answer:
+        return DeliveryReader(answer["select"], None)
+    names = [name for name, _ in answer["attributes"]]
+    return DeliveryReader(names, [kind for _, kind in answer["attributes"]])
