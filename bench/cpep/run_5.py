@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
 from common import Bar, Plot, Report, Table, arguments
-from cpep.graphs import LEVELS, graph_a
+from cpep.graphs import LEVELS, PERIOD_A, graph_a
 from cpep.harness import RELATIVE, Outcome
 from cpep.intervals import line, words
 from cpep.sets import FULL, Form, Turns, copies_of_a, form_of, note_load
@@ -29,8 +30,8 @@ def share(outcome: Outcome, level: str) -> float:
     return 100 * valid(outcome, level) / everything if everything else float("nan")
 
 
-def measure(form: Form, out: Path) -> Report:
-    """The whole set."""
+def measure(form: Form, out: Path, intervals: Sequence[int] = INTERVALS) -> Report:
+    """The whole set, or some of its intervals."""
     report = Report(
         "cpep-5",
         "How many results are of inputs that lie too far apart, and what does shedding those inputs save?",
@@ -43,25 +44,25 @@ def measure(form: Form, out: Path) -> Report:
     runs: dict[tuple[int, str], list[list[Outcome]]] = {}
     for middle in copies:
         cases = {}
-        for within in INTERVALS:
+        for within in intervals:
             relative = {"high": OTHERS, "middle": within, "low": OTHERS}
             for stale in ("mark", "shed"):
                 work = graph_a(middle, stale="mark" if stale == "mark" else "shed", valid_for=None, relative=relative)
                 cases[f"{middle} {within} {stale}"] = form.case(work, coordinated=False)
         for (within, stale), found in zip(
-            ((w, s) for w in INTERVALS for s in ("mark", "shed")), turns.take(cases).values(), strict=True
+            ((w, s) for w in intervals for s in ("mark", "shed")), turns.take(cases).values(), strict=True
         ):
             runs.setdefault((within, stale), []).append(found)
     label = "middle copies"
     for level in LEVELS:
         drawn = [
             line(f"{within / 1e3:g} ms", copies, [[share(r, level) for r in at] for at in runs[within, "mark"]])
-            for within in INTERVALS
+            for within in intervals
         ]
         report.plots.append(
             Plot(f"valid_{level}", f"Relatively valid events, {level} level, no shedding", label, "%", drawn)
         )
-    for within in INTERVALS:
+    for within in intervals:
         pair = {stale: runs[within, stale] for stale in ("shed", "mark")}
         rates = [line(name, copies, [[valid(r, "middle") for r in at] for at in every]) for name, every in pair.items()]
         cpu = [line(name, copies, [[100 * r.total_cpu for r in at] for at in every]) for name, every in pair.items()]
@@ -81,7 +82,9 @@ def measure(form: Form, out: Path) -> Report:
         found = [r for at in runs[within, stale] for r in at]
         return fmean(valid(r, "middle") if of == "valid" else r.service_cpu for r in found)
 
-    for within in INTERVALS[:-1]:
+    for within in intervals[:-1]:
+        if within >= PERIOD_A["middle"]:
+            continue  # nothing can lie further apart
         for of, kind in (("valid", "at_least"), ("cpu", "at_most")):
             ratio = overall(within, "shed", of) / max(overall(within, "mark", of), 1e-9)
             word = "middle level's valid throughput" if of == "valid" else "CPU of the service"

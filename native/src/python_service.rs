@@ -35,7 +35,6 @@ use crate::service::report::{engine_report, engine_trace};
 use crate::service::scheduling::{LevelPolicy, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
-use crate::service::supplier::{Group, supply};
 use crate::service::virtual_clock::VirtualClock;
 
 /// consumer, id, time, attributes, end of validity, labels
@@ -354,36 +353,6 @@ impl PyEngine {
             let seen = delivered(py, &shared.spec, number, &event, &head);
             shared.store.release(token, Fate::Used);
             seen.map(Some)
-        })
-    }
-
-    /// Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds, from a thread above
-    /// all workers: events accepted and refused, and the most that a push was late, in nanoseconds.
-    fn supply(
-        &self,
-        py: Python<'_>,
-        groups: Vec<(Vec<String>, u64, u64, usize)>,
-        time: f64,
-    ) -> PyResult<(u64, u64, u64)> {
-        guard(|| {
-            let time = seconds(time)?;
-            let spec = &self.engine.shared().spec;
-            let mut found = Vec::new();
-            for (streams, period, jitter, bytes) in groups {
-                let streams = streams
-                    .iter()
-                    .map(|name| stream_named(spec, name))
-                    .collect::<PyResult<_>>()?;
-                let (period, jitter) = (period.max(1) * 1_000, jitter * 1_000);
-                found.push(Group {
-                    streams,
-                    period,
-                    jitter: jitter.min(period / 2),
-                    bytes,
-                });
-            }
-            let supplied = py.detach(|| supply(&self.engine, &found, time))?;
-            Ok((supplied.accepted, supplied.refused, supplied.latest))
         })
     }
 

@@ -245,13 +245,6 @@ class Engine:
     def read(self, consumer: str, timeout: float | None = None) -> Delivered | None:
         """A consumer's next event, waited for at most so many seconds (None: until the engine stops)."""
 
-    def supply(self, groups: Sequence[tuple[Sequence[str], int, int, int]], time: float) -> tuple[int, int, int]:
-        """Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds.
-
-        From a thread above all workers, which reads what waits for consumers too; for experiments. Gives the events
-        accepted and refused, and the most that a push was late, in nanoseconds.
-        """
-
     def stats(self) -> str:
         """The books and latencies, as JSON."""
 

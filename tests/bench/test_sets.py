@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +43,20 @@ def test_with_the_log_the_intake_is_a_process_of_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [run_1, run_2, run_3, run_4, run_5, run_6])
-def test_each_set_gives_a_report(module: object, tmp_path: Path) -> None:
-    if module is run_6:
-        report = run_6.measure(MOMENT, tmp_path, operations=2_000, turns=1)
-    else:
-        report = module.measure(MOMENT, tmp_path)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    "measure",
+    [
+        run_1.measure,
+        partial(run_2.measure, variants={"sporadic": run_2.VARIANTS["sporadic"]}),
+        run_3.measure,
+        run_4.measure,
+        partial(run_5.measure, intervals=run_5.INTERVALS[:1]),
+        partial(run_6.measure, operations=2_000, turns=1),
+    ],
+    ids=[f"set {number}" for number in range(1, 7)],
+)
+def test_each_set_gives_a_report(measure: Callable[[Form, Path], Report], tmp_path: Path) -> None:
+    report = measure(MOMENT, tmp_path)
     _saved(report, tmp_path)
     assert list((tmp_path / "raw").glob("*.npz"))
 

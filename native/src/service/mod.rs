@@ -27,7 +27,6 @@ pub mod report;
 pub mod scheduling;
 pub mod spec;
 pub mod store;
-pub mod supplier;
 pub mod sync;
 pub mod topology;
 pub mod virtual_clock;
