@@ -60,5 +60,6 @@ pub mod service;
 pub mod sorted;
 pub mod standing;
 pub mod state;
+pub mod steady;
 pub mod value;
 pub mod window;

@@ -92,7 +92,9 @@ impl RecordCodec {
         self.fingerprints.clone()
     }
 
-    /// The record of an event: the stream's number, its id, its time, and the attributes' values in order.
+    /// The record of an event: the stream's number, its id, its time, and the attributes' values in order; and if it comes from
+    /// another service, the end of its validity and its marks.
+    #[pyo3(signature = (stream, id, time, values, limits=(None, 0)))]
     fn encode<'py>(
         &self,
         py: Python<'py>,
@@ -100,6 +102,7 @@ impl RecordCodec {
         id: &Bound<'py, PyAny>,
         time: i64,
         values: &Bound<'py, PyTuple>,
+        limits: (Option<i64>, u8),
     ) -> PyResult<Bound<'py, PyBytes>> {
         guard(|| {
             let layout = self
@@ -117,6 +120,7 @@ impl RecordCodec {
             for (slot, value) in values.iter().enumerate() {
                 set(&mut encoder, layout, slot, &value)?;
             }
+            encoder.limit(limits.0, limits.1).map_err(wrong)?;
             Ok(PyBytes::new(py, encoder.finish()))
         })
     }
@@ -210,6 +214,7 @@ fn append_events<'py>(
             record.time(),
             values,
             batch.head.arrival,
+            record::end(record.bytes()),
         ))?;
     }
     Ok(())

@@ -32,7 +32,7 @@ use crate::service::operators::{Given, Process, foreign};
 use crate::service::outlet::Directory;
 use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace};
-use crate::service::scheduling::{LevelPolicy, policies};
+use crate::service::scheduling::{LevelPolicy, now, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Event, Head};
 use crate::service::virtual_clock::VirtualClock;
@@ -202,6 +202,8 @@ struct LaneQuery {
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
     engine: Engine,
+    /// When it began, in microseconds.
+    began: i64,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
@@ -226,13 +228,14 @@ impl PyEngine {
     pub(crate) fn directory(&self) -> Directory {
         let shared = self.engine.share();
         let queries = Arc::clone(&self.queries);
-        let policies = level_policies(&shared.spec);
+        let (policies, began) = (level_policies(&shared.spec), self.began);
         Box::new(move |name| {
             let consumers = &shared.spec.consumers;
             if let Some(consumer) = consumers.iter().position(|consumer| consumer.name == name) {
                 return Ok(Arc::new(ConsumerFeed {
                     shared: Arc::clone(&shared),
                     consumer,
+                    began,
                     policy: policies[consumers[consumer].level],
                 }));
             }
@@ -297,6 +300,7 @@ impl PyEngine {
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
             Ok(PyEngine {
                 engine,
+                began: now(),
                 feeder: Mutex::default(),
                 lanes: Mutex::default(),
                 queries: Arc::default(),

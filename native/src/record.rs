@@ -5,14 +5,15 @@
 //! ```text
 //!  0  u32  length of the whole record in bytes, a multiple of 8
 //!  4  u16  number of the stream: its place among the application's streams in the order of their names
-//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text, 8 the id was counted by the intake
-//!  7  u8   0
+//!  6  u8   flags: 1 late, 2 duplicate, 4 the id is text, 8 the id was counted by the intake, 16 it has an end of validity
+//!  7  u8   marks that it came with: 1 stale, 2 relative
 //!  8  i64  time, microseconds
 //! 16  i64  id; or, if it is text, u32 offset and u32 length
 //! 24  u64  x ceil(n / 64): nulls, a bit an attribute, set if it is null
 //! ..  u64  x n: the attributes in the schema's order: bool 0 or 1, int, float's bits, timestamp;
 //!          string, bytes, array<uint8> and array<float>: u32 offset and u32 length, in bytes
 //! ..       tail: what offsets lead to, each at a multiple of 8 from the record's start, padded with zeros
+//! ..  i64  only with flag 16, the last of the record: the end of its validity, microseconds
 //! ```
 
 use std::fmt;
@@ -34,6 +35,10 @@ pub const DUPLICATE: u8 = 2;
 pub const TEXT_ID: u8 = 4;
 /// The flag of an event that came without an id and was given the next number of its stream.
 pub const COUNTED_ID: u8 = 8;
+/// The flag of an event that came with an end of its validity.
+pub const ENDS: u8 = 16;
+/// The marks that an event can come with: STALE and RELATIVE of the service.
+pub const MARKS: u8 = 3;
 
 /// The least instant, the start of year 1; as in src/cepheid/model/time.py.
 pub const MIN_INSTANT: i64 = -62_135_596_800_000_000;
@@ -47,6 +52,8 @@ pub const MAX_LENGTH: usize = 20 << 20;
 pub const HEAD: usize = 24;
 /// Where the flags are.
 pub const FLAGS_AT: usize = 6;
+/// Where the marks are.
+pub const MARKS_AT: usize = 7;
 const TIME_AT: usize = 8;
 pub(crate) const ID_AT: usize = 16;
 
@@ -151,6 +158,8 @@ pub enum Fault {
     Flags,
     /// The time is outside the years 1 to 9999.
     Time,
+    /// The end of its validity is.
+    End,
     /// An offset and length lead outside the tail, or not to a multiple of 8; None: those of the id.
     Range(Option<usize>),
     /// Text is not UTF-8; None: that of the id.
@@ -178,7 +187,7 @@ impl Fault {
         match self {
             Fault::Length | Fault::Alignment | Fault::Flags | Fault::Range(_) => "malformed-record",
             Fault::Stream => "unknown-stream",
-            Fault::Time | Fault::Timestamp(_) => "out-of-range",
+            Fault::Time | Fault::End | Fault::Timestamp(_) => "out-of-range",
             Fault::Utf8(_) => "not-utf8",
             Fault::Value(_) => "wrong-type",
             Fault::NotFinite(_) => "not-finite",
@@ -194,6 +203,7 @@ impl fmt::Display for Fault {
             Fault::Stream => write!(f, "the record is of another stream"),
             Fault::Flags => write!(f, "the record has flags that there are not"),
             Fault::Time => write!(f, "'time' is out of range; the years 1 to 9999 can be held"),
+            Fault::End => write!(f, "'valid_until' is out of range; the years 1 to 9999 can be held"),
             Fault::Range(None) => write!(f, "'id' leads outside the record"),
             Fault::Range(Some(slot)) => write!(f, "attribute {slot} leads outside the record"),
             Fault::Utf8(None) => write!(f, "'id' is not UTF-8"),
@@ -257,6 +267,19 @@ pub fn set_stream(bytes: &mut [u8], stream: u16) {
 #[inline]
 pub fn time(bytes: &[u8]) -> i64 {
     word(bytes, TIME_AT) as i64
+}
+
+/// The end of its validity that a record came with; the bytes are all of one that `check` accepted.
+#[inline]
+pub fn end(bytes: &[u8]) -> Option<i64> {
+    let length = length(bytes)?;
+    (flags(bytes) & ENDS != 0).then(|| word(bytes, length - 8) as i64)
+}
+
+/// The marks that a record came with.
+#[inline]
+pub fn marks(bytes: &[u8]) -> u8 {
+    (word(bytes, 0) >> 56) as u8
 }
 
 /// The id in a record that `check` accepted; it need not be aligned.
@@ -449,15 +472,23 @@ pub fn check_but_stream(bytes: &[u8], schema: &Schema) -> Result<usize, Fault> {
         return Err(Fault::Length);
     }
     let bytes = bytes.get(..length).ok_or(Fault::Length)?;
-    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID | COUNTED_ID) != 0 || bytes[7] != 0 {
+    if flags(bytes) & !(LATE | DUPLICATE | TEXT_ID | COUNTED_ID | ENDS) != 0 || marks(bytes) & !MARKS != 0 {
         return Err(Fault::Flags);
+    }
+    let end = end(bytes);
+    let tail_end = length - if end.is_some() { 8 } else { 0 };
+    if tail_end < tail_at {
+        return Err(Fault::Length);
+    }
+    if end.is_some_and(|end| !(MIN_INSTANT..=MAX_INSTANT).contains(&end)) {
+        return Err(Fault::End);
     }
     if !(MIN_INSTANT..=MAX_INSTANT).contains(&time(bytes)) {
         return Err(Fault::Time);
     }
     let part = |word: u64, slot: Option<usize>| {
         let (offset, size) = place(word);
-        if offset % 8 == 0 && offset >= tail_at && offset + size <= length {
+        if offset % 8 == 0 && offset >= tail_at && offset + size <= tail_end {
             Ok(&bytes[offset..offset + size])
         } else {
             Err(Fault::Range(slot))

@@ -1,7 +1,7 @@
 //! Building records: `record` says what they look like.
 
 use crate::record::{
-    COUNTED_ID, Fault, HEAD, ID_AT, IdRef, Kind, MAX_INSTANT, MAX_LENGTH, MIN_INSTANT, Schema, TEXT_ID,
+    COUNTED_ID, ENDS, Fault, HEAD, ID_AT, IdRef, Kind, MARKS, MAX_INSTANT, MAX_LENGTH, MIN_INSTANT, Schema, TEXT_ID,
 };
 use crate::value::Val;
 
@@ -90,6 +90,22 @@ impl Encoder {
         if let Some(head) = self.words.get_mut(self.begun) {
             *head |= u64::from(COUNTED_ID) << 48;
         }
+    }
+
+    /// Says until when the event is valid, and with which marks it comes. The last thing before `finish`.
+    pub fn limit(&mut self, end: Option<i64>, marks: u8) -> Result<(), Fault> {
+        if end.is_some_and(|end| !(MIN_INSTANT..=MAX_INSTANT).contains(&end)) {
+            return Err(Fault::End);
+        }
+        let Some(head) = self.words.get_mut(self.begun) else {
+            return Ok(());
+        };
+        *head |= u64::from(marks & MARKS) << 56;
+        if let Some(end) = end {
+            *head |= u64::from(ENDS) << 48;
+            self.words.push(end as u64);
+        }
+        Ok(())
     }
 
     /// Ends the record; its bytes.

@@ -157,8 +157,8 @@ def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
 def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
     """How far a consumer of a log has come; None: it never said so."""
 
-#: offset, flags, number of the stream, id, time, values, arrival
-Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int]
+#: offset, flags, number of the stream, id, time, values, arrival, end of validity if it came with one
+Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None]
 
 class RecordCodec:
     """Makes records (native/src/record.rs) of values and values of records; streams are given as JSON."""
@@ -167,8 +167,18 @@ class RecordCodec:
     def fingerprints(self) -> list[str]:
         """What tells whether two sides mean the same by a stream, in the streams' order."""
 
-    def encode(self, stream: int, id: int | str, time: int, values: tuple[Value, ...]) -> bytes:
-        """The record of an event; ValueError if a value does not fit."""
+    def encode(
+        self,
+        stream: int,
+        id: int | str,
+        time: int,
+        values: tuple[Value, ...],
+        limits: tuple[int | None, int] = (None, 0),
+    ) -> bytes:
+        """The record of an event; ValueError if a value does not fit.
+
+        `limits` are the end of its validity and its marks (1 stale, 2 relative), if it comes from another service.
+        """
 
     def decode(self, frames: bytes) -> list[Logged]:
         """The events in frames of the log."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import threading
 import time
@@ -14,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from cepheid._native import DeliveryReader
+from cepheid._native import DeliveryReader, probe
 from cepheid.app import Builder
 from cepheid.app.application import Application
 from cepheid.service import Engine
 from cepheid.service.client import AsyncConsumer, ConsumerClient, RefusedByService, ask, read_stats
 from cepheid.service.outlet import Outlet
 from cepheid.service.received import Received
+from tests.service.test_engine import threads_of_this_process
 
 TYPES = {
     "b": "bool",
@@ -92,6 +94,18 @@ def test_every_value_comes_as_in_process(address: str) -> None:
             assert list(map(type, there.attributes.values())) == list(map(type, here.attributes.values()))
         assert found[3].marks == {"stale"}
         assert outlet.stats()["delivered"]["all"] == {"clients": 1, "sent": 4, "lost": 0}
+
+
+def test_who_delivers_has_the_priority_of_the_consumers_level(tmp_path: Path) -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    with Engine(application()) as engine, Outlet(engine, f"unix:{tmp_path / 'o'}") as outlet:
+        for consumer, expected in (("all", (os.SCHED_RR, 81)), ("same", (os.SCHED_OTHER, 0))):
+            with dial(outlet) as stream:
+                stream.sendall(json.dumps({"consumer": consumer}).encode() + b"\n")
+                stream.recv(100)
+                until(lambda expected=expected: threads_of_this_process()["cep-deliver"] == {expected})  # type: ignore[misc]
+            until(lambda: "cep-deliver" not in threads_of_this_process())
 
 
 def test_lines_for_a_person(address: str) -> None:

@@ -481,8 +481,8 @@ def test_levels_are_real_time_priorities_but_the_lowest() -> None:
         assert engine.notices == []
         assert found["cep-work-0"] == {(os.SCHED_RR, 80)}
         assert found["cep-move-0"] == {(os.SCHED_RR, 79)}
-        assert found["cep-work-1"] == {(os.SCHED_RR, 78)}
-        assert found["cep-move-1"] == {(os.SCHED_RR, 77)}
+        assert found["cep-work-1"] == {(os.SCHED_RR, 77)}
+        assert found["cep-move-1"] == {(os.SCHED_RR, 76)}
         assert found["cep-work-2"] == {(os.SCHED_OTHER, 0)}
         assert "cep-move-2" not in found
     with Engine(_three_levels().build(), cores=1, prioritised=False):

@@ -81,9 +81,9 @@ raw_values = (
     | st.integers(-(2**64), 2**64)
     | st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 1e308, 10**308, 10**309, 253402300800000000])
 )
-names = st.sampled_from([*EVERY.attributes, "flow", "flaw", "open", "stream", "id", "time", "Float"]) | st.text(
-    max_size=3
-)
+names = st.sampled_from(
+    [*EVERY.attributes, "flow", "flaw", "open", "stream", "id", "time", "valid_until", "Float"]
+) | st.text(max_size=3)
 records = st.builds(
     lambda few, some: {**few, **some},
     st.fixed_dictionaries(

@@ -12,7 +12,7 @@ use super::server::Server;
 use super::turns::Taken;
 use super::wire::{Frame, Kind, MAX_FRAME, Refusal};
 use crate::log::{Error, fingerprint, frame};
-use crate::record::{self, DUPLICATE, LATE, TEXT_ID};
+use crate::record::{self, DUPLICATE, ENDS, LATE, TEXT_ID};
 
 const VERSION: u32 = 1;
 
@@ -366,7 +366,7 @@ impl Server {
             buffer.extend_from_slice(bytes);
             record::set_stream(&mut buffer[start..], stream);
             // What the supplier says about late, duplicate and counted does not count.
-            buffer[start + record::FLAGS_AT] = record::flags(bytes) & TEXT_ID | marks;
+            buffer[start + record::FLAGS_AT] = record::flags(bytes) & (TEXT_ID | ENDS) | marks;
             count += 1;
         }
         counters.accepted += u64::from(count);

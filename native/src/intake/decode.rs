@@ -13,6 +13,8 @@ use crate::value::Val;
 pub const MAX_LINE: usize = 4 << 20;
 
 const IMPLIED: [&str; 3] = ["stream", "id", "time"];
+/// The end of an event's validity, where the stream has no attribute of that name.
+const VALID_UNTIL: &str = "valid_until";
 
 /// Why a record fits no stream; `code` is for counting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Decoder {
     pub fn most_bytes(&self, line: usize) -> usize {
         let fixed = |stream: &Reading| stream.schema.tail_at() + 8 * stream.attributes.len();
         // "1," of a list of floats becomes eight bytes.
-        self.streams.iter().map(fixed).max().unwrap_or(0) + 16 + 4 * line.min(MAX_LINE)
+        self.streams.iter().map(fixed).max().unwrap_or(0) + 24 + 4 * line.min(MAX_LINE)
     }
 
     /// Appends the record of a line to the encoder; its stream. `default` is taken where it names none.
@@ -176,6 +178,7 @@ impl Decoder {
             Json::Text(text) if text.is_empty() => return Err(Misfit::new("missing-time", "no 'time'".to_owned())),
             raw => timestamp(raw).map_err(|misfit| misfit.inside("'time'"))?,
         };
+        let mut end = None;
         let mut values: Vec<(usize, Held<'_>)> = Vec::with_capacity(members.len());
         for (spelling, raw) in members {
             match spelling.as_str().and_then(|spelling| slots.get(spelling)) {
@@ -184,6 +187,11 @@ impl Decoder {
                     let value = convert(stream.schema.kinds[*slot], raw)
                         .map_err(|misfit| misfit.inside(&format!("attribute '{}'", spelling.shown())))?;
                     values.push((*slot, value));
+                }
+                None if spelling.as_str() == Some(VALID_UNTIL) => {
+                    if *raw != Json::Null {
+                        end = Some(timestamp(raw).map_err(|misfit| misfit.inside("'valid_until'"))?);
+                    }
                 }
                 None if stream.extras || spelling.as_str().is_some_and(|name| IMPLIED.contains(&name)) => {}
                 None => {
@@ -220,6 +228,7 @@ impl Decoder {
             };
             encoder.set(&stream.schema, *slot, value).map_err(long)?;
         }
+        encoder.limit(end, 0).map_err(long)?;
         if counted {
             encoder.mark_counted();
         }

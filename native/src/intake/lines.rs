@@ -10,7 +10,7 @@ use super::text::{Json, parse};
 use super::turns::Taken;
 use super::wire::{Frame, Refusal};
 use crate::log::{Error, frame};
-use crate::record::{self, COUNTED_ID, DUPLICATE, LATE, TEXT_ID};
+use crate::record::{self, COUNTED_ID, DUPLICATE, ENDS, LATE, TEXT_ID};
 
 /// So many lines are taken together.
 const LINES: usize = 256;
@@ -203,7 +203,7 @@ impl Server {
             counters.duplicates += u64::from(marks & DUPLICATE != 0);
             let start = buffer.len();
             buffer.extend_from_slice(bytes);
-            buffer[start + record::FLAGS_AT] = record::flags(bytes) & (TEXT_ID | COUNTED_ID) | marks;
+            buffer[start + record::FLAGS_AT] = record::flags(bytes) & (TEXT_ID | COUNTED_ID | ENDS) | marks;
             count += 1;
             rest = after;
         }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::steady;
+
 use super::frame::{self, Begun, Head, Kind};
 use super::segment::{self, Scan};
 use super::sync::{Durability, Syncer};
@@ -383,7 +385,11 @@ impl Log {
         }
         let closed_at = fs::metadata(segment::path(&self.folder, first)).and_then(|about| about.modified());
         match (self.options.retain_age, closed_at) {
-            (Some(limit), Ok(at)) => SystemTime::now().duration_since(at).is_ok_and(|age| age > limit),
+            (Some(limit), Ok(at)) => {
+                // A clock that is wrong for a moment must not cost what is kept.
+                let now = UNIX_EPOCH + Duration::from_micros(steady::now().unsigned_abs());
+                now.duration_since(at).is_ok_and(|age| age > limit)
+            }
             _ => false,
         }
     }

@@ -107,7 +107,7 @@ impl Shared {
             return Ok(Accepted::Full);
         };
         writer.body().copy(&bytes[..length]);
-        let token = writer.publish(supplier_head(spec, record::time(bytes), monotonic()));
+        let token = writer.publish(supplier_head(spec, bytes, monotonic()));
         let level = &shared.levels[shared.level_places[spec.level]];
         book.queue.came.add(1);
         match level.input.push(token, spec.replace) {

@@ -38,6 +38,8 @@ pub struct ConsumerFeed {
     pub shared: Arc<Shared>,
     /// Which consumer.
     pub consumer: usize,
+    /// When the engine began, in microseconds: what operators count begins anew then.
+    pub began: i64,
     /// Its level's.
     pub policy: LevelPolicy,
 }
@@ -48,7 +50,11 @@ impl Feed for ConsumerFeed {
         let input = spec.consumers[self.consumer].input;
         let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
         let attributes: Vec<_> = spec.attributes(input).iter().zip(kinds).collect();
-        Map::from_iter([("attributes".to_owned(), json!(attributes))])
+        let mut found = Map::from_iter([("attributes".to_owned(), json!(attributes))]);
+        if input >= spec.streams.len() {
+            found.insert("run".to_owned(), self.began.into());
+        }
+        found
     }
 
     fn policy(&self) -> LevelPolicy {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::event::Row;
 use crate::found::Match;
@@ -18,8 +18,9 @@ use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
-use crate::service::scheduling::{LevelPolicy, adopt};
+use crate::service::scheduling::{LevelPolicy, adopt, now};
 use crate::standing::Standing;
+use crate::steady;
 use crate::value::Val;
 
 /// Under this name, and the level's rank, the log knows how far a lane has come.
@@ -264,16 +265,12 @@ impl Clock {
         let seen = self.greatest.saturating_sub(self.stream.lateness);
         match self.stream.idle {
             Some(idle) if idle_counts && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) => {
-                seen.max(now().saturating_sub(self.stream.lateness))
+                // What a watermark has passed is decided, so that a clock that steps is not followed at once.
+                seen.max(steady::now().saturating_sub(self.stream.lateness))
             }
             _ => seen,
         }
     }
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Matchers, with their queries' numbers.

@@ -44,13 +44,15 @@ pub struct VirtualClock {
     now: i64,
 }
 
-/// The validity of a supplier event (rule G1).
-pub fn supplier_head(stream: &StreamSpec, time: i64, pushed: u64) -> Head {
+/// The validity of a supplier event (rule G1): the stream's, or less where the event came with an end from elsewhere.
+pub fn supplier_head(stream: &StreamSpec, bytes: &[u8], pushed: u64) -> Head {
+    let begin = record::time(bytes);
+    let end = stream.valid_for.map_or(i64::MAX, |span| begin.saturating_add(span));
     Head {
-        begin: time,
-        end: stream.valid_for.map_or(i64::MAX, |span| time.saturating_add(span)),
+        begin,
+        end: record::end(bytes).map_or(end, |given| given.min(end)),
         pushed,
-        marks: 0,
+        marks: record::marks(bytes),
     }
 }
 
@@ -140,7 +142,7 @@ impl VirtualClock {
             return Ok(false);
         };
         writer.body().copy(&bytes[..length]);
-        let token = writer.publish(supplier_head(spec, record::time(bytes), 0));
+        let token = writer.publish(supplier_head(spec, bytes, 0));
         book.queue.came.add(1);
         let waiting = self.input_queue.iter_mut().find(|other| other.ring() == stream);
         match waiting {

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from cepheid.model.events import Event, EventId
 from cepheid.model.names import suggestion
-from cepheid.model.streams import IMPLIED, Stream
+from cepheid.model.streams import IMPLIED, VALID_UNTIL, Stream
 from cepheid.model.time import format_instant
 from cepheid.model.types import (
     INT64_MAX,
@@ -274,12 +274,23 @@ class _StreamDecoder:
                     attributes[name] = convert(raw)
                 except Misfit as misfit:
                     raise Misfit(misfit.code, f"attribute '{spelling}': {misfit}") from None
+            elif spelling == VALID_UNTIL:
+                self._check_end(raw)
             elif spelling not in IMPLIED and not self._stream.extras and not (text and raw == ""):
                 self._refuse_attribute(spelling)
         if self._stream.spellings:
             self._refuse_repeats(record)
         # The id last, so that only events count and only events show the stream's kind of id.
         return Event(self._name, self._ids.decode(record.get("id"), text), time, attributes)
+
+    def _check_end(self, raw: Raw) -> None:
+        """The end of an event's validity is for the service; here it only has to be right."""
+        if raw is None or (self._text and raw == ""):
+            return
+        try:
+            timestamp_text(raw) if self._text and isinstance(raw, str) else timestamp(raw)
+        except Misfit as misfit:
+            raise Misfit(misfit.code, f"'valid_until': {misfit}") from None
 
     def _decode_time(self, raw: Raw) -> int:
         if raw is None or raw == "":

@@ -10,6 +10,8 @@ from cepheid.model.types import Type
 
 #: What every event has besides its attributes; no attribute can bear these names.
 IMPLIED: Final = ("stream", "id", "time")
+#: The end of its validity, which a record may have where the stream has no attribute of that name.
+VALID_UNTIL: Final = "valid_until"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ DUPLICATE: Final = 2
 END: Final = -1
 
 #: offset, flags, number of the stream, id, time, values, arrival
-_Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int]
+_Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int, int | None]
 _READ: Final = struct.Struct("<IIII")
 
 
@@ -41,13 +41,17 @@ class OffsetGone(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """An event in the log: its offset, what was decided about it when it came (rule E4), and when that was."""
+    """An event in the log: its offset, what was decided about it when it came (rule E4), and when that was.
+
+    `valid_until` is the end of its validity, if it came with one, as those of another service do.
+    """
 
     offset: int
     event: Event
     late: bool
     duplicate: bool
     arrival: int
+    valid_until: int | None = None
 
 
 class _Source(Protocol):
@@ -108,10 +112,10 @@ class LogReader:
 
 
 def _logged(row: _Row, streams: list[Stream]) -> Logged:
-    offset, flags, number, event_id, time, values, arrival = row
+    offset, flags, number, event_id, time, values, arrival, valid_until = row
     stream = streams[number]
     event = Event(stream.name, event_id, time, dict(zip(stream.attributes, values, strict=True)))
-    return Logged(offset, event, bool(flags & LATE), bool(flags & DUPLICATE), arrival)
+    return Logged(offset, event, bool(flags & LATE), bool(flags & DUPLICATE), arrival, valid_until)
 
 
 class _Local:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +23,9 @@ _FINAL: Final = frozenset({"token", "version", "schema", "unknown-stream", "sess
 Left: TypeAlias = list[tuple[bytes | memoryview, int, Kind]]
 #: Rows of at most so many bytes make a frame.
 MAX_BATCH: Final = MAX_FRAME - HEAD.size
+
+
+_MARKS: Final = {"stale": 1, "relative": 2}
 
 
 class SupplierError(Exception):
@@ -121,7 +124,7 @@ class Session:
             content["token"] = self._token
         return GREETING + json_frame(Kind.HELLO, content)
 
-    def encode(self, event: Event) -> bytes:
+    def encode(self, event: Event, valid_until: int | None = None, marks: Collection[str] = ()) -> bytes:
         """The record of an event; ValueError if it does not fit its stream."""
         assert self.codec is not None
         stream = self.streams.get(event.stream)
@@ -132,7 +135,8 @@ class Session:
             raise ValueError(f"stream '{event.stream}' has no attribute '{min(unknown)}'")
         values = tuple(event.attributes.get(name) for name in stream.attributes)
         try:
-            return self.codec.encode(self.numbers[event.stream], event.id, event.time, values)
+            bits = sum(_MARKS[mark] for mark in set(marks))
+            return self.codec.encode(self.numbers[event.stream], event.id, event.time, values, (valid_until, bits))
         except ValueError as error:
             raise ValueError(f"event {event.id!r} of stream '{event.stream}': {error}") from None
 

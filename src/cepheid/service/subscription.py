@@ -31,6 +31,7 @@ class Subscription:
             self._hello["token"] = token
         self._line = bytearray()
         self._reader: DeliveryReader | None = None
+        self._run: int | None = None
         self._next: int | None = None
 
     def begin(self) -> bytes:
@@ -54,7 +55,8 @@ class Subscription:
                 if len(line) > _MOST:
                     raise RefusedByService("what answers at this address is no service")
                 return
-            self._reader, data = _reader(line), rest
+            answer: dict[str, Any] = json.loads(line)
+            self._reader, self._run, data = _reader(answer), answer.get("run"), rest
         for number, pushed, _, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
             self.lost += number - (number if self._next is None else self._next)
             self._next = number + 1
@@ -67,11 +69,11 @@ class Subscription:
                 frozenset(marks),
                 pushed,
                 None if found is None else json.loads(found),
+                self._run,
             )
 
 
-def _reader(line: bytes) -> DeliveryReader:
-    answer: dict[str, Any] = json.loads(line)
+def _reader(answer: dict[str, Any]) -> DeliveryReader:
     if "error" in answer:
         raise RefusedByService(answer["error"])
     if "select" in answer:

@@ -7,7 +7,7 @@ import contextlib
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -177,9 +177,9 @@ class Supplier(_Common):
         finally:
             self.close()
 
-    def push(self, event: Event) -> None:
-        """Sends one event."""
-        self._push(self._session.encode(event), 1)
+    def push(self, event: Event, *, valid_until: int | None = None, marks: Collection[str] = ()) -> None:
+        """Sends one event. One that another service made has its end of validity and its marks: see `forward`."""
+        self._push(self._session.encode(event, valid_until, marks), 1)
 
     def push_many(self, events: Iterable[Event]) -> None:
         """Sends events together, which is faster."""
@@ -353,9 +353,9 @@ class AsyncSupplier(_Common):
         finally:
             await self.close()
 
-    async def push(self, event: Event) -> None:
-        """Sends one event."""
-        await self._push(self._session.encode(event), 1)
+    async def push(self, event: Event, *, valid_until: int | None = None, marks: Collection[str] = ()) -> None:
+        """Sends one event. One that another service made has its end of validity and its marks."""
+        await self._push(self._session.encode(event, valid_until, marks), 1)
 
     async def push_many(self, events: Iterable[Event]) -> None:
         """Sends events together, which is faster."""
