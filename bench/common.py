@@ -7,8 +7,10 @@ import html
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -195,6 +197,8 @@ def series(name: str, x: Sequence[float], samples: Sequence[Sequence[float]]) ->
 
 def arguments(description: str | None, peers: Sequence[str] = ()) -> argparse.Namespace:
     """The options of every experiment, as `cepheid bench` passes them on."""
+    # Ended from outside, it still ends the processes that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
     parser.add_argument("--quick", action="store_true", help="a short form, for a look")

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -40,6 +41,13 @@ struct State {
     /// Whether somebody waits, so that it is not put off.
     hurry: bool,
     stop: bool,
+}
+
+impl State {
+    /// Whether something was written that is not safe.
+    fn is_behind(&self) -> bool {
+        self.files.iter().any(|(_, ticket)| *ticket > self.durable)
+    }
 }
 
 struct Shared {
@@ -80,12 +88,26 @@ impl Syncer {
     /// Says that `file` was written up to this ticket.
     pub fn written(&self, file: &Arc<File>, ticket: u64) {
         let mut state = self.shared.lock();
+        let was_behind = state.is_behind();
         match state.files.back_mut() {
             Some((last, newest)) if Arc::ptr_eq(last, file) => *newest = ticket,
             _ => state.files.push_back((Arc::clone(file), ticket)),
         }
         drop(state);
-        self.shared.changed.notify_all();
+        // Else the thread syncs, or waits for its time, and looks again by itself.
+        if !was_behind {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Gives the thread a real-time priority; without the right to it stays as it is.
+    pub fn prioritise(&self, priority: i32) {
+        let Some(thread) = &self.thread else { return };
+        let parameters = libc::sched_param {
+            sched_priority: priority,
+        };
+        // SAFETY: the thread is joined only when this is dropped, so it is there; the struct is live.
+        unsafe { libc::pthread_setschedparam(thread.as_pthread_t(), libc::SCHED_RR, &raw const parameters) };
     }
 
     /// The newest ticket that is safe, or why syncing failed; after that nothing becomes safe any more.
@@ -137,7 +159,7 @@ fn run(shared: &Shared, durability: Durability, notify: &dyn Fn()) {
         let due = last.map_or(Duration::ZERO, |last| {
             (last + pause).saturating_duration_since(Instant::now())
         });
-        let behind = state.files.iter().any(|(_, ticket)| *ticket > state.durable);
+        let behind = state.is_behind();
         if behind && (due.is_zero() || state.stop || state.hurry) {
             state.hurry = false;
             let files: Vec<_> = state.files.iter().cloned().collect();

@@ -256,13 +256,14 @@ impl Log {
         }
         self.write()?;
         self.ticket += 1;
+        // Readers first: they do not wait for the disk, nor for the thread that does.
+        self.tail.append(self.next);
         if self.options.durability == Durability::None {
             self.durable_ticket = self.ticket;
         } else {
             self.unsafe_until.push_back((self.ticket, self.next));
             self.syncer.written(&self.file, self.ticket);
         }
-        self.tail.append(self.next);
         if self.options.durability == Durability::None {
             self.tail.make_durable(self.next);
         }
@@ -280,6 +281,12 @@ impl Log {
             self.staged = Vec::new();
         }
         Ok(())
+    }
+
+    /// Gives the syncing thread a real-time priority. A writer that has one needs this: the two share a lock, and a thread that is
+    /// kept from running while it holds it would keep the writer waiting too.
+    pub fn prioritise_syncing(&self, priority: i32) {
+        self.syncer.prioritise(priority);
     }
 
     /// The newest ticket that is safe; an error once syncing has failed, after which nothing becomes safe.
