@@ -56,11 +56,19 @@ class Calibration:
 
 
 def calibrate(make: Callable[[int], Workload], few: int, seconds: float = 2.0) -> Calibration:
-    """Measures two loads, the second one near a third of the cores, and draws a line through them."""
+    """Draws a line through a light load and one near four fifths of the cores, found by a load between them.
+
+    A copy costs less the more there are, as threads that are awake need not be woken; so the heavy one decides.
+    """
     first = _cpu(make(few), seconds)
-    more = few + max(4, round(few * 0.2 / max(first, 0.01)))
-    second = _cpu(make(more), seconds)
-    each = max((second - first) / (more - few), 1e-4)
+    between = few + max(4, round(few * 0.2 / max(first, 0.01)))
+    guess = _through(few, first, between, _cpu(make(between), seconds))
+    heavy = max(between, guess.copies(0.8))
+    return _through(few, first, heavy, _cpu(make(heavy), seconds))
+
+
+def _through(few: int, first: float, many: int, second: float) -> Calibration:
+    each = max((second - first) / (many - few), 1e-4)
     return Calibration(first - few * each, each)
 
 

@@ -150,9 +150,6 @@ impl Server {
         }
         raise_file_limit();
         let realtime = config.priority.map(become_realtime);
-        if let (Some(true), Some(priority)) = (realtime, config.priority) {
-            log.prioritise_syncing(priority);
-        }
         Ok(Server {
             decoder: config.decoder()?,
             layouts: schema::layouts(&config.schemas())?,

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -98,16 +97,6 @@ impl Syncer {
         if !was_behind {
             self.shared.changed.notify_all();
         }
-    }
-
-    /// Gives the thread a real-time priority; without the right to it stays as it is.
-    pub fn prioritise(&self, priority: i32) {
-        let Some(thread) = &self.thread else { return };
-        let parameters = libc::sched_param {
-            sched_priority: priority,
-        };
-        // SAFETY: the thread is joined only when this is dropped, so it is there; the struct is live.
-        unsafe { libc::pthread_setschedparam(thread.as_pthread_t(), libc::SCHED_RR, &raw const parameters) };
     }
 
     /// The newest ticket that is safe, or why syncing failed; after that nothing becomes safe any more.

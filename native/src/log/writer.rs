@@ -283,12 +283,6 @@ impl Log {
         Ok(())
     }
 
-    /// Gives the syncing thread a real-time priority. A writer that has one needs this: the two share a lock, and a thread that is
-    /// kept from running while it holds it would keep the writer waiting too.
-    pub fn prioritise_syncing(&self, priority: i32) {
-        self.syncer.prioritise(priority);
-    }
-
     /// The newest ticket that is safe; an error once syncing has failed, after which nothing becomes safe.
     pub fn durable(&mut self) -> Result<u64, String> {
         if self.options.durability != Durability::None {
