@@ -39,7 +39,7 @@ def measure(form: Form, out: Path, intervals: Sequence[int] = INTERVALS) -> Repo
         "its own, another in every run), prioritised, replacement on, log off, no absolute validity; "
         f"{form.words()}. High and low level 5 ms, middle 5.5 to 10 ms.",
     )
-    copies = copies_of_a(form, report)
+    copies = copies_of_a(form, report, coordinated=False)
     turns = Turns(report, out, form)
     runs: dict[tuple[int, str], list[list[Outcome]]] = {}
     for middle in copies:

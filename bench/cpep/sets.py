@@ -55,16 +55,20 @@ class Calibration:
         return f"calibrated: {self.base:.1%} of the cores without copies, {self.each:.2%} a copy"
 
 
-def calibrate(make: Callable[[int], Workload], few: int, seconds: float = 2.0) -> Calibration:
+def calibrate(make: Callable[[int], Workload], few: int, *, coordinated: bool = True) -> Calibration:
     """Draws a line through a light load and one near four fifths of the cores, found by a load between them.
 
     A copy costs less the more there are, as threads that are awake need not be woken; so the heavy one decides.
     """
-    first = _cpu(make(few), seconds)
+
+    def cpu(copies: int) -> float:
+        return run(Case(make(copies), warm_up=0.5, seconds=2.0, tail=0.2, coordinated=coordinated)).total_cpu
+
+    first = cpu(few)
     between = few + max(4, round(few * 0.2 / max(first, 0.01)))
-    guess = _through(few, first, between, _cpu(make(between), seconds))
+    guess = _through(few, first, between, cpu(between))
     heavy = max(between, guess.copies(0.8))
-    return _through(few, first, heavy, _cpu(make(heavy), seconds))
+    return _through(few, first, heavy, cpu(heavy))
 
 
 def _through(few: int, first: float, many: int, second: float) -> Calibration:
@@ -72,15 +76,11 @@ def _through(few: int, first: float, many: int, second: float) -> Calibration:
     return Calibration(first - few * each, each)
 
 
-def _cpu(work: Workload, seconds: float) -> float:
-    return run(Case(work, warm_up=0.5, seconds=seconds, tail=0.2)).total_cpu
-
-
-def copies_of_a(form: Form, report: Report) -> list[int]:
+def copies_of_a(form: Form, report: Report, *, coordinated: bool = True) -> list[int]:
     """Numbers of middle copies of graph A for the form's loads."""
     if form.copies is not None:
         return list(form.copies)
-    found = calibrate(graph_a, 3)
+    found = calibrate(graph_a, 3, coordinated=coordinated)
     report.notes.append(f"Graph A {found.words()} of the middle level")
     return [found.copies(share, 3) for share in form.loads]
 
