@@ -23,7 +23,7 @@ SUSTAINED: Final = 0.98
 #: The overload beside Flink: so many times the copies of the heaviest load.
 OVERLOAD: Final = 1.5
 WAYS: Final = {"log off": False, "log on": True}
-#: Table 1 of the paper, for 3, 6, 9, 12 and 15 middle copies on four cores.
+#: Table 1 of the paper, for 3, 6, 9, 12 and 15 middle copies.
 PAPER: Final = {
     "high": ("0.8, 0.7, 0.7, 0.7, 0.7", "3.8, 5.9, 12.6, 52.6, 448.9"),
     "middle": ("1.6, 1.8, 2.2, 2.5, 3.0", "4.5, 6.4, 11.3, 28.9, 107.9"),

@@ -82,7 +82,7 @@ def measure(form: Form, out: Path, intervals: Sequence[int] = INTERVALS) -> Repo
         found = [r for at in runs[within, stale] for r in at]
         return fmean(valid(r, "middle") if of == "valid" else r.service_cpu for r in found)
 
-    for within in intervals[:-1]:
+    for within in intervals:
         if within >= PERIOD_A["middle"]:
             continue  # nothing can lie further apart
         for of, kind in (("valid", "at_least"), ("cpu", "at_most")):

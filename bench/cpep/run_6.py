@@ -18,7 +18,7 @@ from cepheid._native import queue_costs
 #: Nanoseconds each way: the bar, and what the paper measured (enqueue, dequeue).
 LIMITS: Final = {"InputQ": 5.0, "PendingQ": 40.0, "MovingQ": 100.0}
 PAPER: Final = {"InputQ": (1.23, 1.03), "PendingQ": (34.86, 337.81), "MovingQ": (194.21, 177.33)}
-#: The paper's: switches and migrations a millisecond, on four cores.
+#: The paper's: switches and migrations a millisecond.
 PAPER_SWITCHES: Final = {"SCHED_RR": (37.0, 6.3), "CFS": (60.0, 2.5)}
 #: Units of graph B, which fill most of the cores.
 UNITS: Final = 7

@@ -85,7 +85,7 @@ def copies_of_a(form: Form, report: Report, *, coordinated: bool = True) -> list
     return [found.copies(share, 3) for share in form.loads]
 
 
-#: The paper's four-core machine is full with nine copies of graph B that share nothing; so a unit is a ninth of ours.
+#: The paper's machine is full with nine copies of graph B that share nothing; so a unit is a ninth of ours.
 FULL_AT: Final = 9
 
 
