@@ -7,8 +7,10 @@ import html
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -49,6 +51,17 @@ class Plot:
     y_label: str
     series: list[Series] = field(default_factory=list)
     log: bool = False
+    #: The upright axis alone.
+    log_y: bool = False
+
+
+@dataclass
+class Table:
+    """Rows of words, such as a paper's table with our figures."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
 
 
 @dataclass
@@ -60,7 +73,10 @@ class Report:
     method: str
     bars: list[Bar] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    #: What each run gave, for those who want to look again.
+    runs: list[object] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         """Write result.json, the plots and index.html; say the bars."""
@@ -74,6 +90,8 @@ class Report:
             sign = "<=" if bar.kind == "at_most" else ">="
             verdict = "met" if bar.met else "NOT MET"
             print(f"{bar.name}: {bar.value:.4g} {bar.unit} ({sign} {bar.limit:g}): {verdict}")
+        for table in self.tables:
+            print(_plain(table))
         for note in self.notes:
             print(note)
         print(f"report: {folder / 'index.html'}")
@@ -84,6 +102,7 @@ class Report:
             f"<td>{b.kind.replace('_', ' ')} {b.limit:g}<td>{'met' if b.met else 'not met'}</tr>"
             for b in self.bars
         )
+        tables = "".join(_table(table) for table in self.tables)
         plots = "".join(f'<h2>{html.escape(p.title)}</h2><img src="{p.name}.svg" alt="">' for p in self.plots)
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return (
@@ -91,9 +110,22 @@ class Report:
             "<style>body{font:16px sans-serif;max-width:60em;margin:2em auto}"
             "td,th{padding:.2em 1em;text-align:left}</style>"
             f"<h1>{html.escape(self.name)}</h1><p>{html.escape(self.question)}</p><p>{html.escape(self.method)}</p>"
-            f"<table><tr><th>figure<th>measured<th>bar<th></tr>{rows}</table>{plots}<ul>{notes}</ul>"
+            f"<table><tr><th>figure<th>measured<th>bar<th></tr>{rows}</table>{tables}{plots}<ul>{notes}</ul>"
             f"<pre>{html.escape(json.dumps(about, indent=2))}</pre>\n"
         )
+
+
+def _plain(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([table.title, *lines])
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(column)}" for column in table.columns)
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) + "</tr>" for row in table.rows)
+    return f"<h2>{html.escape(table.title)}</h2><table><tr>{head}</tr>{rows}</table>"
 
 
 def _draw(plot: Plot, path: Path) -> None:
@@ -108,6 +140,7 @@ def _draw(plot: Plot, path: Path) -> None:
         axes.fill_between(series.x, series.low, series.high, alpha=0.2, color=line.get_color())
     if plot.log:
         axes.set_xscale("log")
+    if plot.log or plot.log_y:
         axes.set_yscale("log")
     axes.set(title=plot.title, xlabel=plot.x_label, ylabel=plot.y_label)
     axes.grid(visible=True, alpha=0.3)
@@ -164,6 +197,8 @@ def series(name: str, x: Sequence[float], samples: Sequence[Sequence[float]]) ->
 
 def arguments(description: str | None, peers: Sequence[str] = ()) -> argparse.Namespace:
     """The options of every experiment, as `cepheid bench` passes them on."""
+    # Ended from outside, it still ends the processes that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
     parser.add_argument("--quick", action="store_true", help="a short form, for a look")

@@ -17,6 +17,7 @@ pub mod intake;
 pub mod json;
 pub mod judge;
 pub mod known;
+pub mod load;
 pub mod log;
 pub mod lookup;
 pub mod machine;
@@ -35,6 +36,8 @@ mod python;
 mod python_arrow;
 #[cfg(feature = "python")]
 mod python_delivered;
+#[cfg(feature = "python")]
+mod python_load;
 #[cfg(feature = "python")]
 mod python_log;
 #[cfg(feature = "python")]

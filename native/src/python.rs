@@ -36,6 +36,8 @@ mod _native {
     #[pymodule_export]
     use crate::python_delivered::DeliveryReader;
     #[pymodule_export]
+    use crate::python_load::{run_consumers, run_suppliers};
+    #[pymodule_export]
     use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;

@@ -39,7 +39,6 @@ use crate::service::report::{engine_report, engine_trace};
 use crate::service::scheduling::{LevelPolicy, now, policies};
 use crate::service::spec::{ConsumerSpec, Spec};
 use crate::service::store::{Event, Head};
-use crate::service::supplier::{Group, supply};
 use crate::service::virtual_clock::VirtualClock;
 
 /// consumer, id, time, attributes, end of validity, labels
@@ -475,38 +474,6 @@ impl PyEngine {
                 ("consumers", names(changes.consumers)),
                 ("levels", names(changes.levels)),
             ]))
-        })
-    }
-
-    /// Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds, from a thread above
-    /// all workers: events accepted and refused, and the most that a push was late, in nanoseconds.
-    fn supply(
-        &self,
-        py: Python<'_>,
-        groups: Vec<(Vec<String>, u64, u64, usize)>,
-        time: f64,
-    ) -> PyResult<(u64, u64, u64)> {
-        guard(|| {
-            let time = seconds(time)?;
-            let graph = self.engine.shared().graph();
-            let spec = &graph.spec;
-            let mut found = Vec::new();
-            for (streams, period, jitter, bytes) in groups {
-                let streams = streams
-                    .iter()
-                    .map(|name| stream_named(spec, name))
-                    .collect::<PyResult<_>>()?;
-                let (period, jitter) = (period.max(1) * 1_000, jitter * 1_000);
-                found.push(Group {
-                    streams,
-                    period,
-                    jitter: jitter.min(period / 2),
-                    bytes,
-                });
-            }
-            drop(graph);
-            let supplied = py.detach(|| supply(&self.engine, &found, time))?;
-            Ok((supplied.accepted, supplied.refused, supplied.latest))
         })
     }
 

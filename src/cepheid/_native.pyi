@@ -290,13 +290,6 @@ class Engine:
         Operators in `renewed` are taken for others even if both specs say the same of them.
         """
 
-    def supply(self, groups: Sequence[tuple[Sequence[str], int, int, int]], time: float) -> tuple[int, int, int]:
-        """Supplies groups of (streams, period and jitter in microseconds, bytes an event) for so many seconds.
-
-        From a thread above all workers, which reads what waits for consumers too; for experiments. Gives the events
-        accepted and refused, and the most that a push was late, in nanoseconds.
-        """
-
     def stats(self) -> str:
         """The books and latencies, as JSON."""
 
@@ -391,3 +384,12 @@ class Reasoner:
     @staticmethod
     def owl_rl() -> str: ...
     def __len__(self) -> int: ...
+
+def run_suppliers(given: str, ready: Callable[[], int]) -> str:
+    """Supplies load for experiments, as a task in JSON says (native/src/load/suppliers.rs); what it did, as JSON.
+
+    `ready` is called when it is connected, and says when to start, in nanoseconds of the monotonic clock.
+    """
+
+def run_consumers(given: str, ready: Callable[[], int]) -> tuple[str, bytes]:
+    """Receives it (native/src/load/consumers.rs): what it did, as JSON, and its samples, two words each."""

@@ -42,6 +42,13 @@ struct State {
     stop: bool,
 }
 
+impl State {
+    /// Whether something was written that is not safe.
+    fn is_behind(&self) -> bool {
+        self.files.iter().any(|(_, ticket)| *ticket > self.durable)
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -80,12 +87,16 @@ impl Syncer {
     /// Says that `file` was written up to this ticket.
     pub fn written(&self, file: &Arc<File>, ticket: u64) {
         let mut state = self.shared.lock();
+        let was_behind = state.is_behind();
         match state.files.back_mut() {
             Some((last, newest)) if Arc::ptr_eq(last, file) => *newest = ticket,
             _ => state.files.push_back((Arc::clone(file), ticket)),
         }
         drop(state);
-        self.shared.changed.notify_all();
+        // Else the thread syncs, or waits for its time, and looks again by itself.
+        if !was_behind {
+            self.shared.changed.notify_all();
+        }
     }
 
     /// The newest ticket that is safe, or why syncing failed; after that nothing becomes safe any more.
@@ -137,7 +148,7 @@ fn run(shared: &Shared, durability: Durability, notify: &dyn Fn()) {
         let due = last.map_or(Duration::ZERO, |last| {
             (last + pause).saturating_duration_since(Instant::now())
         });
-        let behind = state.files.iter().any(|(_, ticket)| *ticket > state.durable);
+        let behind = state.is_behind();
         if behind && (due.is_zero() || state.stop || state.hurry) {
             state.hurry = false;
             let files: Vec<_> = state.files.iter().cloned().collect();

@@ -256,13 +256,14 @@ impl Log {
         }
         self.write()?;
         self.ticket += 1;
+        // Readers first: they do not wait for the disk, nor for the thread that does.
+        self.tail.append(self.next);
         if self.options.durability == Durability::None {
             self.durable_ticket = self.ticket;
         } else {
             self.unsafe_until.push_back((self.ticket, self.next));
             self.syncer.written(&self.file, self.ticket);
         }
-        self.tail.append(self.next);
         if self.options.durability == Durability::None {
             self.tail.make_durable(self.next);
         }

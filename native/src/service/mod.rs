@@ -35,7 +35,6 @@ pub mod scheduling;
 pub mod spec;
 mod stable;
 pub mod store;
-pub mod supplier;
 pub mod sync;
 mod threads;
 pub mod topology;

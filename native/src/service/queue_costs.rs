@@ -1,4 +1,4 @@
-//! What the queues cost, as the engine uses them: for `bench/queues`, the paper's Table 2.
+//! What the queues cost, as the engine uses them: for `bench/cpep/run_6.py`, the paper's Table 2.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -13,9 +13,6 @@ import click
 import cepheid
 from cepheid.model.names import suggestion
 
-#: Experiments that go by another name than their folder, which Python has to import from.
-_NAMES = {"scepter8": "scepter-8"}
-
 
 @click.command()
 @click.argument("name", required=False)
@@ -52,10 +49,15 @@ def command(name: str | None, peer: str | None, quick: bool, out: Path) -> None:
 def _experiments() -> dict[str, Path]:
     """The experiments of the source tree that this package was installed from, or of the one we stand in."""
     for root in (Path(cepheid.__file__).parents[2], Path.cwd()):
-        found = sorted((root / "bench").glob("*/run.py"))
+        found = sorted((root / "bench").glob("*/run*.py"))
         if found:
-            return {_NAMES.get(script.parent.name, script.parent.name): script for script in found}
+            return {_name(script): script for script in found}
     raise click.ClickException("the experiments are in the source tree: clone the project and run this in its folder")
+
+
+def _name(script: Path) -> str:
+    """`planner` of planner/run.py, `cpep-1` of cpep/run_1.py."""
+    return script.parent.name + script.stem.removeprefix("run").replace("_", "-")
 
 
 def _first_line(script: Path) -> str:

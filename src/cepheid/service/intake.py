@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cepheid._native import run_intake
 from cepheid.model.streams import Stream
@@ -27,6 +27,11 @@ from cepheid.service import schemas
 
 if TYPE_CHECKING:
     from cepheid.app.application import Application
+
+
+#: The real-time priority of an intake whose engine has levels: that of the thread which feeds the engine, above all
+#: workers (native/src/service/scheduling.rs). What does not come in can't be judged.
+PRIORITY: Final = 81
 
 
 class IntakeError(Exception):
@@ -127,6 +132,7 @@ def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
         retain_bytes=service.log.retain_size,
         retain_age=service.log.retain,
         consumers=["archive"] if app.sections.archive is not None else [],
+        priority=PRIORITY if service.prioritised else None,
     )
 
 

@@ -19,7 +19,7 @@ from cepheid.service.changes import Changes
 from cepheid.service.control import Applied, Control, reload_process
 from cepheid.service.derived import streams_of
 from cepheid.service.engine import Engine
-from cepheid.service.intake import IntakeConfig, IntakeThread, suppliers_address
+from cepheid.service.intake import PRIORITY, IntakeConfig, IntakeThread, suppliers_address
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import Outlet
 
@@ -82,6 +82,7 @@ def _without_log(app: Application, folder: Path, token: str | None) -> IntakeCon
         default_stream=app.sections.default_stream,
         segment_bytes=16 << 20,
         retain_bytes=64 << 20,
+        priority=PRIORITY if app.sections.service is None or app.sections.service.prioritised else None,
     )
 
 

@@ -66,6 +66,13 @@ impl Encrypt {
         })
     }
 
+    /// The same, for whoever calls it from elsewhere.
+    #[cfg(feature = "exported")]
+    pub(super) fn encrypted(&mut self, plain: &[u8], time: i64, id: i64) -> &[u8] {
+        self.encrypt(plain, time, id);
+        &self.output
+    }
+
     fn encrypt(&mut self, plain: &[u8], time: i64, id: i64) {
         self.blocks.clear();
         for number in 0..plain.len().div_ceil(16) {

@@ -91,6 +91,15 @@ impl Ekf {
         self.state = sound.then_some(state);
         if value.is_finite() { value } else { 0.0 }
     }
+
+    /// Fuses the bytes of two sensors, for whoever calls it from elsewhere.
+    #[cfg(feature = "exported")]
+    pub(super) fn fuse(&mut self, one: &[u8], two: &[u8], out: &mut [u8]) {
+        for ((one, two), out) in one.iter().zip(two).zip(out) {
+            let fused = self.step([*one, *two].into_iter().map(f64::from));
+            *out = fused.round().clamp(0.0, 255.0) as u8;
+        }
+    }
 }
 
 impl Process for Ekf {

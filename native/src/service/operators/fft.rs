@@ -54,6 +54,16 @@ impl Fft {
         self.transform = Some(transform);
         self.magnitudes.extend(self.samples.iter().map(|x| x.re.hypot(x.im)));
     }
+
+    /// The magnitudes of bytes, for whoever calls it from elsewhere.
+    #[cfg(feature = "exported")]
+    pub(super) fn magnitudes(&mut self, samples: &[u8]) -> &[f64] {
+        self.samples.clear();
+        self.samples
+            .extend(samples.iter().map(|x| Complex::from(f64::from(*x))));
+        self.transform();
+        &self.magnitudes
+    }
 }
 
 impl Process for Fft {

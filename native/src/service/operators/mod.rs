@@ -7,6 +7,8 @@ mod aes;
 mod aggregate;
 mod cat;
 mod ekf;
+#[cfg(feature = "exported")]
+pub mod exported;
 mod expressions;
 mod fft;
 pub mod foreign;

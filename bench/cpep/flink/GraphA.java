@@ -1,0 +1,244 @@
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.api.common.functions.Partitioner;
+import org.apache.flink.api.common.functions.RichFlatMapFunction;
+import org.apache.flink.api.common.functions.RichMapFunction;
+import org.apache.flink.api.common.typeinfo.TypeHint;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.java.tuple.Tuple5;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
+import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
+import org.apache.flink.util.Collector;
+
+/**
+ * Graph A on Flink, with the engine's operators: a source a level, which reads the suppliers' socket; then, by copy, all operators of a
+ * copy in one chain, so that only one exchange is between a supplier and its consumer.
+ *
+ * <p>Arguments: the suppliers' and the consumers' socket; copies of the high, middle and low level; the parallelism.
+ */
+public final class GraphA {
+    /** Copy, input at its operator, time, id, payload. */
+    public static final class Event extends Tuple5<Integer, Integer, Long, Long, byte[]> {
+        public Event() {}
+
+        Event(int copy, int input, long time, long id, byte[] payload) {
+            super(copy, input, time, id, payload);
+        }
+    }
+
+    static final TypeInformation<Event> EVENT = TypeInformation.of(new TypeHint<Event>() {});
+
+    /** Reads a level's connection; the stream's number says which copy and input an event is for. */
+    static final class Supplied implements SourceFunction<Event> {
+        private final int first;
+        private final int inputs;
+        private final int level;
+        private volatile boolean goesOn = true;
+
+        Supplied(int level, int first, int inputs) {
+            this.level = level;
+            this.first = first;
+            this.inputs = inputs;
+        }
+
+        @Override
+        public void run(SourceContext<Event> context) throws Exception {
+            SocketChannel channel = connection(level);
+            ByteBuffer in = Sockets.buffer(1 << 18);
+            while (goesOn) {
+                int begun = 0;
+                while (in.position() - begun >= Sockets.FRAME_HEAD
+                        && in.position() - begun >= in.getInt(begun)) {
+                    int record = begun + Sockets.FRAME_HEAD;
+                    int stream = in.getShort(record + 4) & 0xFFFF;
+                    byte[] payload = new byte[in.getInt(record + 36)];
+                    in.get(record + in.getInt(record + 32), payload);
+                    int copy = (stream - first) / inputs;
+                    int input = (stream - first) % inputs;
+                    context.collect(new Event(copy, input, in.getLong(record + 8), in.getLong(record + 16), payload));
+                    begun += in.getInt(begun);
+                }
+                in.limit(in.position()).position(begun);
+                in.compact();
+                if (channel.read(in) < 0) {
+                    return;
+                }
+            }
+        }
+
+        @Override
+        public void cancel() {
+            goesOn = false;
+        }
+    }
+
+    private static final Map<Integer, SocketChannel> CONNECTIONS = new HashMap<>();
+
+    /** The connection of a level: they come in the order of levels, whichever source asks first. */
+    static synchronized SocketChannel connection(int level) throws InterruptedException {
+        while (!CONNECTIONS.containsKey(level)) {
+            CONNECTIONS.put(CONNECTIONS.size(), Sockets.suppliers.take());
+        }
+        return CONNECTIONS.get(level);
+    }
+
+    /** Waits for both inputs of an operator; a newer event replaces an unused older one, and used ones are gone. */
+    abstract static class Pairs extends RichFlatMapFunction<Event, Event> {
+        private transient Map<Integer, Event[]> bound;
+
+        @Override
+        public void flatMap(Event event, Collector<Event> out) {
+            if (bound == null) {
+                bound = new HashMap<>();
+            }
+            int operator = event.f0 * 2 + event.f1 / 2;
+            Event[] pair = bound.computeIfAbsent(operator, key -> new Event[2]);
+            pair[event.f1 % 2] = event;
+            if (pair[0] != null && pair[1] != null) {
+                long time = Math.max(pair[0].f2, pair[1].f2);
+                byte[] payload = joined(operator, pair[0].f4, pair[1].f4);
+                // Its place at the next operator is that of this one in the copy.
+                out.collect(new Event(event.f0, event.f1 / 2, time, event.f3, payload));
+                pair[0] = null;
+                pair[1] = null;
+            }
+        }
+
+        abstract byte[] joined(int operator, byte[] one, byte[] two);
+    }
+
+    static final class Ekf extends Pairs {
+        private transient Map<Integer, Long> filters;
+
+        @Override
+        byte[] joined(int operator, byte[] one, byte[] two) {
+            if (filters == null) {
+                filters = new HashMap<>();
+            }
+            byte[] out = new byte[one.length];
+            Operators.ekf(filters.computeIfAbsent(operator, key -> Operators.newEkf()), one, two, out);
+            return out;
+        }
+    }
+
+    static final class Cat extends Pairs {
+        @Override
+        byte[] joined(int operator, byte[] one, byte[] two) {
+            byte[] out = new byte[one.length + two.length];
+            System.arraycopy(one, 0, out, 0, one.length);
+            System.arraycopy(two, 0, out, one.length, two.length);
+            return out;
+        }
+    }
+
+    static final class Fft extends RichMapFunction<Event, Event> {
+        private transient long fft;
+
+        @Override
+        public Event map(Event event) {
+            if (fft == 0) {
+                fft = Operators.newFft();
+            }
+            byte[] out = new byte[8 * event.f4.length];
+            Operators.fft(fft, event.f4, out);
+            return new Event(event.f0, event.f1, event.f2, event.f3, out);
+        }
+    }
+
+    static final class Aes extends RichMapFunction<Event, Event> {
+        private transient long aes;
+
+        @Override
+        public Event map(Event event) {
+            if (aes == 0) {
+                aes = Operators.newAes();
+            }
+            byte[] out = new byte[event.f4.length];
+            Operators.aes(aes, event.f4, event.f2, event.f3, out);
+            return new Event(event.f0, event.f1, event.f2, event.f3, out);
+        }
+    }
+
+    static final class Delivered extends RichSinkFunction<Event> {
+        private final String prefix;
+        private transient ByteBuffer frame;
+
+        Delivered(String prefix) {
+            this.prefix = prefix;
+        }
+
+        @Override
+        public void invoke(Event event, Context context) throws IOException {
+            if (frame == null) {
+                frame = Sockets.buffer(1 << 16);
+            }
+            Sockets.send(prefix + event.f0, event.f2, event.f3, event.f4, frame);
+        }
+    }
+
+    static final class ByCopy implements Partitioner<Integer> {
+        @Override
+        public int partition(Integer copy, int parallelism) {
+            return copy % parallelism;
+        }
+    }
+
+    private GraphA() {}
+
+    private static DataStream<Event> level(StreamExecutionEnvironment env, int level, int first, int inputs) {
+        DataStream<Event> supplied = env.addSource(new Supplied(level, first, inputs), EVENT);
+        return supplied.partitionCustom(new ByCopy(), event -> event.f0);
+    }
+
+    private static SingleOutputStreamOperator<Event> ekf(DataStream<Event> pairs) {
+        return pairs.flatMap(new Ekf()).returns(EVENT);
+    }
+
+    public static void main(String[] given) throws Exception {
+        int high = Integer.parseInt(given[2]);
+        int middle = Integer.parseInt(given[3]);
+        int low = Integer.parseInt(given[4]);
+        int parallelism = Integer.parseInt(given[5]);
+        List<String> streams = new ArrayList<>();
+        add(streams, "h", high, 1, 2);
+        add(streams, "m", middle, 3, 6);
+        add(streams, "l", low, 7, 8);
+        Sockets.listenForSuppliers(given[0], streams.toArray(new String[0]));
+        Sockets.listenForConsumers(given[1]);
+
+        StreamExecutionEnvironment env =
+                StreamExecutionEnvironment.createLocalEnvironment(parallelism, new Configuration());
+        env.setBufferTimeout(0);
+        env.getConfig().enableObjectReuse();
+        ekf(level(env, 0, 0, 2)).map(new Aes()).returns(EVENT).addSink(new Delivered("h"));
+        DataStream<Event> halves = ekf(level(env, 1, 2 * high, 4)).map(new Fft()).returns(EVENT);
+        halves.flatMap(new Cat()).returns(EVENT).addSink(new Delivered("m"));
+        DataStream<Event> spectra = ekf(level(env, 2, 2 * high + 4 * middle, 2)).map(new Fft()).returns(EVENT);
+        spectra.map(new Aes()).returns(EVENT).addSink(new Delivered("l"));
+        JobClient job = env.executeAsync("graph A");
+        while (job.getJobStatus().get() != JobStatus.RUNNING) {
+            Thread.sleep(50);
+        }
+        System.out.println("ready");
+        job.getJobExecutionResult().get();
+    }
+
+    private static void add(List<String> streams, String level, int copies, int first, int last) {
+        for (int copy = 0; copy < copies; copy++) {
+            for (int number = first; number <= last; number++) {
+                streams.add(level + copy + "s" + number);
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+"""Latency, throughput and memory by level while the middle level grows, beside Flink (--peer flink): CPEP's set 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from common import Bar, Plot, Report, Table, arguments
+from cpep.graphs import BASE, LEVELS, PERIOD_A, Workload, graph_a
+from cpep.harness import Outcome
+from cpep.intervals import in_nine_of_ten, line, words
+from cpep.sets import Form, Turns, copies_of_a, form_of, latency_plots, note_load
+
+#: Seconds that Flink is given to compile what it runs, full and quick.
+FLINK_WARM_UP: Final = 75.0
+FLINK_QUICK_WARM_UP: Final = 12.0
+#: Flink sustains a load if so much of what is due is received, at every level.
+SUSTAINED: Final = 0.98
+#: The overload beside Flink: so many times the copies of the heaviest load.
+OVERLOAD: Final = 1.5
+WAYS: Final = {"log off": False, "log on": True}
+#: Table 1 of the paper, for 3, 6, 9, 12 and 15 middle copies.
+PAPER: Final = {
+    "high": ("0.8, 0.7, 0.7, 0.7, 0.7", "3.8, 5.9, 12.6, 52.6, 448.9"),
+    "middle": ("1.6, 1.8, 2.2, 2.5, 3.0", "4.5, 6.4, 11.3, 28.9, 107.9"),
+    "low": ("3.7, 4.8, 6.8, 10.6, 33.4", "5.2, 7.4, 15.5, 43.3, 679.8"),
+}
+Runs = dict[str, list[list[Outcome]]]
+
+
+def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flink_warm_up: float = 0.0) -> Report:
+    """The whole set; beside `flink` the log is off, and a stated overload is added."""
+    report = Report(
+        "cpep-1",
+        "Does the high level keep its latency while the middle level grows until the cores are full?",
+        f"Graph A, {BASE['high']} high, {BASE['low']} low and a growing number of middle copies; {form.words()}. "
+        "`cepheid service`, with suppliers and consumers as processes of their own above it; suppliers of a stream "
+        "coordinated, periodic; InputQ replacement on. From the push of the last supplier event to its receipt by the "
+        "consumer.",
+    )
+    copies = copies_of_a(form, report)
+    if form.copies is None:
+        copies = sorted({BASE["middle"], *copies})
+    overload = round(copies[-1] * OVERLOAD) if flink is not None else None
+    loads = [*copies, *([] if overload is None else [overload])]
+    turns = Turns(report, out, form)
+    runs: Runs = {"log off": [], "log on": []} if flink is None else {"log off": [], "Flink": []}
+    for middle in loads:
+        work = graph_a(middle)
+        cases = {f"{middle} {way}": form.case(work, log=WAYS.get(way, False)) for way in runs}
+        services = {}
+        if flink is not None:
+            name = f"{middle} Flink"
+            cases[name] = replace(cases[name], warm_up=flink_warm_up, tail=5.0)
+            services[name] = flink
+        for way, found in zip(runs, turns.take(cases, services).values(), strict=True):
+            runs[way].append(found)
+    latency_plots(report, loads, "middle copies", runs)
+    _throughput(report, loads, runs)
+    report.tables.append(_table(loads, runs))
+    _high_bars(report, runs, len(copies))
+    base = max(r.memory["engine"].vm_rss for r in runs["log off"][0])
+    report.bars.append(Bar("engine's resident memory, base load", base, 20, "at_most", "MB"))
+    _memory(report, loads, runs)
+    if flink is not None:
+        _beside_flink(report, copies, loads, runs)
+    note_load(report, [r for at in runs.values() for found in at for r in found])
+    return report
+
+
+def _high_bars(report: Report, runs: Runs, within: int) -> None:
+    for way, limit in (("log off", 0.7), ("log on", 1.0)):
+        if way in runs:
+            worst = max(in_nine_of_ten([r.ms("high", 99) for r in found]) for found in runs[way][:within])
+            report.bars.append(
+                Bar(f"high level's p99 at every load, in 9 of 10 runs, {way}", worst, limit, "at_most", "ms")
+            )
+
+
+def _table(loads: Sequence[int], runs: Runs) -> Table:
+    table = Table(
+        "Table 1: 99th percentile latency, ms", ["level", "service", *map(str, loads), "paper: 3, 6, 9, 12, 15"]
+    )
+    for level in LEVELS:
+        for way, at in runs.items():
+            paper = PAPER[level][way == "Flink"]
+            table.rows.append([level, way, *(words([r.ms(level, 99) for r in found]) for found in at), paper])
+    for way, at in runs.items():
+        table.rows.append(["CPU %", way, *(words([100 * r.total_cpu for r in found], 0) for found in at), ""])
+    return table
+
+
+def _throughput(report: Report, loads: Sequence[int], runs: Runs) -> None:
+    """Figure 11: all, and those with a latency below the time between events."""
+    for level in LEVELS:
+        drawn = []
+        for way, at in runs.items():
+            drawn.append(line(f"{way}, total", loads, [[r.rate(level) for r in found] for found in at]))
+            timely = [[r.rate(level, within=PERIOD_A[level]) for r in found] for found in at]
+            drawn.append(line(f"{way}, timely", loads, timely))
+        report.plots.append(
+            Plot(f"throughput_{level}", f"Throughput, {level} level", "middle copies", "events/s", drawn)
+        )
+
+
+def _memory(report: Report, loads: Sequence[int], runs: Runs) -> None:
+    """Figure 12."""
+    for word, name in (("vm_size", "VmSize"), ("vm_rss", "VmRSS")):
+        drawn = [
+            line(way, loads, [[sum(getattr(s, word) for s in r.memory.values()) for r in found] for found in at])
+            for way, at in runs.items()
+        ]
+        report.plots.append(Plot(name, f"Memory of the service, {name}", "middle copies", "MB", drawn, log_y=True))
+    table = Table("Figure 12: memory of the service's processes, MB", ["", "service", *map(str, loads)])
+    for word, name in (("vm_size", "VmSize"), ("vm_rss", "VmRSS")):
+        for way, at in runs.items():
+            sums = [[sum(getattr(s, word) for s in r.memory.values()) for r in found] for found in at]
+            table.rows.append([name, way, *(words(values, 1) for values in sums)])
+    report.tables.append(table)
+
+
+def sustains(work: Workload, found: Sequence[Outcome]) -> bool:
+    """Whether at every level nearly everything that was due was received, and half of it before the next event.
+
+    Without the second, a queue that grows would pass as long as it is short enough at the end.
+    """
+    return all(
+        fmean(r.rate(level) for r in found) >= SUSTAINED * work.due(level)
+        and fmean(r.ms(level, 50) for r in found) * 1e3 < work.periods[level]
+        for level in LEVELS
+    )
+
+
+def _beside_flink(report: Report, copies: Sequence[int], loads: Sequence[int], runs: Runs) -> None:
+    sustained = [p for p, middle in enumerate(copies) if sustains(graph_a(middle), runs["Flink"][p])]
+
+    def ratio(place: int, level: str) -> float:
+        ours, theirs = (fmean(r.ms(level, 99) for r in runs[way][place]) for way in ("log off", "Flink"))
+        return theirs / ours
+
+    if sustained:
+        highest = max(sustained)
+        report.bars.append(
+            Bar(
+                f"Flink's high p99 over ours, {copies[highest]} copies, the highest load that Flink sustains",
+                ratio(highest, "high"),
+                10,
+                "at_least",
+            )
+        )
+        worst = min(ratio(place, level) for place in sustained for level in ("middle", "low"))
+        report.bars.append(
+            Bar("Flink's middle and low p99 over ours, least, where Flink is not saturated", worst, 1, "at_least")
+        )
+    else:
+        report.notes.append("Flink sustained none of the loads")
+        report.bars.append(
+            Bar("Flink's high p99 over ours, at the highest load that Flink sustains", math.nan, 10, "at_least")
+        )
+    report.bars.append(
+        Bar(f"Flink's high p99 over ours, overload of {loads[-1]} copies", ratio(-1, "high"), 100, "at_least")
+    )
+    for place, middle in enumerate(loads):
+        shares = [fmean(r.rate(lv) for r in runs["Flink"][place]) / graph_a(middle).due(lv) for lv in LEVELS]
+        listed = ", ".join(f"{level} {share:.1%}" for level, share in zip(LEVELS, shares, strict=True))
+        report.notes.append(f"Flink, {middle} middle copies: received of what was due, within 5 s: {listed}")
+
+
+def main() -> None:
+    options = arguments(__doc__, peers=("flink",))
+    form = form_of(options.quick)
+    if options.peer is None:
+        measure(form, options.out).save(options.out)
+        return
+    from cpep.peer import FlinkService, build
+
+    build()
+    warm_up = FLINK_QUICK_WARM_UP if options.quick else FLINK_WARM_UP
+    measure(form, options.out, FlinkService, warm_up).save(options.out)
+
+
+if __name__ == "__main__":
+    main()
