@@ -135,7 +135,13 @@ impl Match {
             count(&mut bytes, self.bindings.len());
             for ((name, _), value) in plan.used.iter().zip(&self.bindings) {
                 put_text(&mut bytes, name);
-                put_value(&mut bytes, &value.0);
+                match &value.0 {
+                    Value::Str(text) => put_text(&mut bytes, text),
+                    other => {
+                        bytes.extend([0xff; 4]); // no text is so long
+                        put_value(&mut bytes, other);
+                    }
+                }
             }
         }
         hash.update(&bytes);

@@ -64,7 +64,7 @@ class MatchIds:
         used = bindings or {}
         digest.update(_count(len(used)))
         for name in sorted(used):
-            digest.update(_text(name) + _value(used[name]))
+            digest.update(_text(name) + _binding(used[name]))
         return digest.hexdigest()
 
     def of_window(self, group: Sequence[Value], start: int) -> str:
@@ -85,6 +85,11 @@ def _integer(value: int) -> bytes:
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return _count(len(encoded)) + encoded
+
+
+def _binding(value: Value) -> bytes:
+    """Text as it is; another value after a number of bytes that no text has."""
+    return _text(value) if isinstance(value, str) else b"\xff" * 4 + _value(value)
 
 
 def _bound(bound: Bound) -> bytes:
