@@ -63,6 +63,7 @@ def test_a_file_and_python_give_the_same_graph() -> None:
     for name, query in file.graph.queries.items():
         app.query(name, query.text, level="high" if name == "overcooled" else None)
     app.archive("data/archive", retain="30d")
+    app.knowledge([str(GOLDEN / "explain" / "campus.ttl")], reasoning="none", semantics="auto")
     built = app.build()
     assert built.graph == file.graph
     assert built.plan() == file.plan()
