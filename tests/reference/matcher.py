@@ -7,33 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-import pyoxigraph as ox
-
-from cepheid.knowledge.asking import value_of
 from cepheid.language import syntax
-from cepheid.language.syntax import Kind, Query
-from cepheid.model.events import Event as ModelEvent
+from cepheid.language.syntax import Query
 from tests.reference import following, partition, path, windows
 from tests.reference.events import Binding, Bound, Event, Match, Reference, Refused, Value
 from tests.reference.order import match_key
+from tests.reference.path import Knowledge
 from tests.reference.pattern import Pattern
 from tests.reference.values import evaluate, is_true
 
-__all__ = ["Event", "Match", "Refused", "find_matches", "knowledge_of"]
-
-
-def knowledge_of(known: Any, prefixes: Mapping[str, str]) -> path.Knowledge:
-    """What an application knows, as the reference uses it."""
-    store = ox.Store()
-    store.extend(ox.Quad(q.subject, q.predicate, q.object) for q in known.knowledge.store)
-
-    def facts(event: Event) -> list[tuple[str, Any]]:
-        plain = ModelEvent(event.stream, event.id, event.time, dict(event.attributes))
-        return [(t.predicate.value, t.object) for t in known.annotations.triples(plain, known.knowledge)]
-
-    return path.Knowledge(store, facts, prefixes, value_of)
+__all__ = ["Event", "Knowledge", "Match", "Refused", "find_matches"]
 
 
 def find_matches(
@@ -41,7 +25,7 @@ def find_matches(
     events: Sequence[Event],
     now: int = 0,
     floats: frozenset[tuple[str, str]] = frozenset(),
-    knowledge: path.Knowledge | None = None,
+    knowledge: Knowledge | None = None,
 ) -> list[Match]:
     """The matches of a query over all events there will ever be, in the order of O2.
 
@@ -92,7 +76,7 @@ def with_paths(
     events: Sequence[Event],
     now: int,
     floats: frozenset[tuple[str, str]],
-    knowledge: path.Knowledge,
+    knowledge: Knowledge,
 ) -> list[Match]:
     """The matches of a query with PATHs: those without them that the PATHs hold for, once for each way (rule P3)."""
     apart = with_parts_apart(query)
@@ -152,14 +136,20 @@ def _with_values(
     """The expression with constants in place of PATH variables, and IRIs in place of names."""
 
     def constant(e: syntax.Expression) -> syntax.Expression:
-        if isinstance(e, syntax.Constant) and e.kind is Kind.NAME:
+        if isinstance(e, syntax.Constant) and e.kind is syntax.Kind.NAME:
             prefix, _, local = str(e.value).partition(":")
             iri = str(e.value)[1:-1] if str(e.value).startswith("<") else prefixes[prefix] + local
-            return syntax.Constant(Kind.STRING, iri)
+            return syntax.Constant(syntax.Kind.STRING, iri)
         if not isinstance(e, syntax.Variable) or e.name not in values:
             return e
         value = values[e.name]
-        kinds = {type(None): Kind.NULL, bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.STRING}
+        kinds = {
+            type(None): syntax.Kind.NULL,
+            bool: syntax.Kind.BOOL,
+            int: syntax.Kind.INT,
+            float: syntax.Kind.FLOAT,
+            str: syntax.Kind.STRING,
+        }
         return syntax.Constant(kinds[type(value)], value)  # type: ignore[arg-type]
 
     return syntax.replaced(expression, constant)
@@ -173,7 +163,7 @@ def _matches_and_bindings(
     is_candidate: Callable[[str, Event], bool],
     by_reference: Mapping[Reference, Event],
     query: Query,
-    knowledge: path.Knowledge,
+    knowledge: Knowledge,
 ) -> list[tuple[Match, Binding]]:
     """Matches of the query without PATHs, among events that qualify by them, with the events that each binds."""
     joined = [p for p in path.conjuncts(query.path) if len(path.variables(p) & {r.variable for r in query.ranges}) != 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -456,9 +457,10 @@ def threads_of_this_process() -> dict[str, set[tuple[int, int]]]:
     """The scheduling policy and priority of this process's threads, by their names."""
     found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for task in Path("/proc/self/task").iterdir():
-        name = (task / "comm").read_text().strip()
-        thread = int(task.name)
-        found[name].add((os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may have ended meanwhile
+            name = (task / "comm").read_text().strip()
+            thread = int(task.name)
+            found[name].add((os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority))
     return found
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,6 +20,9 @@ from cepheid.language.functions import ValueType
 from cepheid.model.events import Event
 from cepheid.model.matches import Match, MatchIds, Window
 from cepheid.model.types import Value
+
+if TYPE_CHECKING:
+    from cepheid.app.known import Known
 
 ENGINES: Final = ("native", "spark", "reference")
 #: So many events are matched between two words on how far it is, and before an interrupt is heard.
@@ -84,7 +87,7 @@ def _reference(question: Question, events: Sequence[Event], now: int) -> list[Ma
     floats = frozenset(place for place, resolved in checked.attributes.items() if resolved.type is ValueType.FLOAT)
     float_outputs = {output.name for output in checked.outputs if output.type is ValueType.FLOAT}
     matches = []
-    knowledge = None if question.known is None else reference.knowledge_of(question.known, checked.prefixes)
+    knowledge = None if question.known is None else _knowledge(reference, question.known, checked.prefixes)
     try:
         rows = reference.find_matches(checked.query, plain, now, floats, knowledge)
     except reference.Refused as refused:
@@ -100,6 +103,22 @@ def _reference(question: Question, events: Sequence[Event], now: int) -> list[Ma
         group = None if found.group is None else dict(zip(checked.groups, found.group.values(), strict=True))
         matches.append(Match(match_id, found.time, found.events, select, window, group))
     return matches
+
+
+def _knowledge(reference: Any, known: Known, prefixes: Mapping[str, str]) -> object:
+    """What an application knows, as the reference uses it: all triples in one graph, and those of an event."""
+    import pyoxigraph
+
+    from cepheid.knowledge.asking import value_of
+
+    store = pyoxigraph.Store()
+    store.extend(pyoxigraph.Quad(q.subject, q.predicate, q.object) for q in known.knowledge.store)
+
+    def facts(event: Any) -> list[tuple[str, object]]:
+        plain = Event(event.stream, event.id, event.time, dict(event.attributes))
+        return [(t.predicate.value, t.object) for t in known.annotations.triples(plain, known.knowledge)]
+
+    return reference.Knowledge(store, facts, prefixes, value_of)
 
 
 def _aliases(checked: Checked, event: Event) -> dict[str, Value]:

@@ -274,7 +274,9 @@ class Supplier(_Common):
     def _receive(self, timeout: float) -> None:
         """Takes what the intake has sent, waiting so long for something."""
         assert self._socket is not None
-        while select.select([self._socket], [], [], timeout)[0]:
+        ready = select.poll()  # which takes any descriptor, unlike select
+        ready.register(self._socket, select.POLLIN)
+        while ready.poll(timeout * 1000):
             data = self._socket.recv(1 << 16)
             if not data:
                 raise ConnectionResetError("the intake has closed the connection")
