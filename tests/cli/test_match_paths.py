@@ -47,6 +47,16 @@ def test_knowledge_from_files_and_from_the_application(folder: Path) -> None:
     assert run(folder, "--app", "app.yaml", "--engine", "reference").stdout == given.stdout
 
 
+def test_values_with_no_entity_are_counted(folder: Path) -> None:
+    """Rule P1."""
+    looked_up = APP.replace('entity: ":{value}"', 'lookup: ":name"')
+    (folder / "app.yaml").write_text(looked_up, encoding="utf-8")
+    (folder / "kb.ttl").write_text(KNOWLEDGE + ':s1 :name "s1" .\n', encoding="utf-8")
+    done = run(folder, "--app", "app.yaml", "--knowledge", "kb.ttl")
+    assert [json.loads(line)["events"] for line in done.stdout.splitlines()] == [{"e": 1}]
+    assert done.stderr == "note: no entity for air.sensor 's2', in 1 events\n"
+
+
 def test_without_knowledge_a_path_is_refused(folder: Path) -> None:
     done = run(folder, "--app", "app.yaml")
     assert done.returncode == 2

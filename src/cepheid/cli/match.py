@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: So many dead letters are shown one by one.
 _SHOWN_LETTERS = 5
+#: So many values with no entity.
+_SHOWN_STRANGERS = 5
 
 
 class _ManyValues(click.Command):
@@ -120,6 +122,7 @@ def command(
             progress.erase()
             question = _check(tree, catalogue, known)
             events = _read(sources, catalogue, progress)
+            _show_strangers(question, events)
         if why_name is None:
             matches = find_matches(engine, question, events, now, progress)
     if why_name is not None:
@@ -131,6 +134,18 @@ def command(
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
     else:
         _print_table([printer.as_row(match) for match in matches])
+
+
+def _show_strangers(question: Question, events: Sequence[Event]) -> None:
+    """Says which values lead to no entity: a PATH that asks for one is not true of their events (rule P1)."""
+    if question.known is None or question.original.query.path is None:
+        return
+    read = (event for event in events if event.stream in question.checked.streams)
+    strangers = question.known.annotations.strangers(read, question.known.knowledge)
+    for (stream, attribute, value), count in strangers.most_common(_SHOWN_STRANGERS):
+        click.echo(f"note: no entity for {stream}.{attribute} {value!r}, in {count:,} events", err=True)
+    if len(strangers) > _SHOWN_STRANGERS:
+        click.echo(f"note: and for {len(strangers) - _SHOWN_STRANGERS:,} other values", err=True)
 
 
 def _explain(question: Question, catalogue: Catalogue, events: Sequence[Event], name: str, now: int) -> None:

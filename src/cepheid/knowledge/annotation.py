@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
@@ -121,6 +121,21 @@ class Annotations:
     def all(self) -> list[Annotation]:
         """The annotations of all streams."""
         return [annotation for stream in self._streams.values() for annotation in stream.values()]
+
+    def strangers(self, events: Iterable[Event], knowledge: Knowledge) -> Counter[tuple[str, str, Value]]:
+        """The values with no entity, by stream and attribute, and how many events have each (rule P1)."""
+        found: Counter[tuple[str, str, Value]] = Counter()
+        led: dict[tuple[str, str, Value], bool] = {}
+        for event in events:
+            for attribute, annotation in self.properties(event.stream).items():
+                value = event.attributes.get(attribute)
+                if annotation.kind in ("literal", "template") or value is None:
+                    continue
+                key = (event.stream, attribute, value)
+                if key not in led:
+                    led[key] = bool(annotation.entities(value, knowledge))
+                found[key] += not led[key]
+        return +found
 
     def triples(self, event: Event, knowledge: Knowledge) -> list[Triple]:
         """The triples of an event, as rule P1 has them."""
