@@ -336,8 +336,9 @@ impl Clock {
                     && !self.stream.is_derived
                     && self.heard.elapsed() >= Duration::from_micros(idle.unsigned_abs()) =>
             {
-                // What a watermark has passed is decided, so that a clock that steps is not followed at once.
-                seen.max(steady::now().saturating_sub(self.stream.lateness))
+                // At the distance of `idle`: what is not heard of for that long is not on its way. And what a watermark
+                // has passed is decided, so that a clock that steps is not followed at once.
+                seen.max(steady::now().saturating_sub(idle).saturating_sub(self.stream.lateness))
             }
             _ => seen,
         }

@@ -177,7 +177,7 @@ class Derived:
         for stream in sources:
             greatest, silence = heard.get(stream.name, (None, now - self._began))
             if stream.idle is not None and silence >= stream.idle:
-                greatest = now if greatest is None else max(greatest, now)
+                greatest = now - stream.idle if greatest is None else max(greatest, now - stream.idle)
             if greatest is None:
                 return None
             found.append(greatest - stream.lateness)
