@@ -53,8 +53,8 @@ class Clocks:
     def of(frame: DataFrame, time: str) -> Clocks | None:
         """What the time column says of itself; None if nothing."""
         said: dict[str, Any] = next((f.metadata or {} for f in frame.schema.fields if f.name == time), {})
+        everywhere = {"": said[_SPARK_DELAY] * 1000} if _SPARK_DELAY in said else {}
         if METADATA in said and set(LOG_COLUMNS) <= set(frame.columns):
-            return Clocks(said[METADATA]["lateness"], said[METADATA]["idle"], flagged=True)
-        if _SPARK_DELAY in said:
-            return Clocks({"": said[_SPARK_DELAY] * 1000}, {}, flagged=False)
-        return None
+            log = said[METADATA]
+            return Clocks({**everywhere, **log.get("lateness", {})}, log.get("idle", {}), flagged=True)
+        return Clocks(everywhere, {}, flagged=False) if everywhere else None

@@ -87,17 +87,22 @@ def match_stream(
 def _clocks(checked: Checked, columns: Columns, live: Live) -> Clocks:
     """Lateness and idle time of each stream that the query reads."""
     said = columns.clocks
-    if said is None:
+    if said is None or not said.lateness:
+        how = (
+            'Write spark.readStream.format("cepheid").option("lateness", "10s")'
+            if said is not None
+            else f'Write frame.withWatermark("{columns.time}", "10 seconds").transform(match(...))'
+        )
         raise NoWatermark(
             f"the streaming DataFrame has no watermark on '{columns.time}', so nothing says how late its events may "
-            f'come, and when a match is final. Write frame.withWatermark("{columns.time}", "10 seconds")'
-            ".transform(match(...))"
+            f"come, and when a match is final. {how}"
         )
     if said.flagged and (live.late or live.arrival is not None):
         raise UnsuitableColumns(
             "events of the log are judged already: those that came too late are `events.where('late')`, and Live needs "
             "neither `late` nor `arrival`"
         )
+    # A stream that the DataFrame does not have says nothing, late or not.
     lateness = {s: said.lateness.get(s, said.lateness.get("", 0)) for s in checked.streams}
     idle = {s: found for s in checked.streams if (found := live.idle or said.idle.get(s)) is not None}
     return Clocks(lateness, idle, said.flagged)
