@@ -270,3 +270,14 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
     tester.updateValueState("progress", 0, (held[0], held[1][:-1]))
     with pytest.raises(StateUnusable, match=r"bucket 0 of the checkpoint can't go on: .* checkpointLocation"):
         stream.feed([event(2, 2)])
+
+
+def test_a_state_of_another_query_is_refused() -> None:
+    stream, other = Stream(checked(PAIR)), Stream(checked(ALARM), run="another")
+    stream.feed([event(1, 1)])
+    held = stream.tester.peekValueState("progress", 0)
+    assert held is not None
+    other.tester.updateValueState("progress", 0, held)
+    other.tester.updateMapState("chunks", 0, stream.tester.peekMapState("chunks", 0))
+    with pytest.raises(StateUnusable, match="A checkpoint belongs to one query"):
+        other.feed([event(2, 2)])
