@@ -86,9 +86,10 @@ class Stream:
         }
         cells = [dict(zip(self.types, _cells(e, self.types, readers), strict=True)) for e in events]
         schema = pa.schema(
-            [("stream", pa.string()), ("id", self.id_type), ("time", pa.int64())]
+            [*([("stream", pa.string())] if len(self.checked.streams) > 1 else []), ("id", self.id_type)]
+            + [("time", pa.int64())]
             + [(place, arrow_type(self.types[name])) for name, place in places(self.checked).items()]
-            + [("bucket", pa.int32()), ("relevant", pa.bool_())]
+            + [("bucket", pa.int32())]
         )
         keys = key_attributes(self.checked)
         rows = [
@@ -99,7 +100,6 @@ class Stream:
                 **{place: c[name] for name, place in places(self.checked).items()},
                 # -0.0 is 0.0, as Spark's hash has it.
                 "bucket": sum(map(ord, repr([c[k] or None for k in keys]))) % BUCKETS,
-                "relevant": True,
             }
             for e, c in zip(events, cells, strict=True)
         ]
@@ -202,23 +202,19 @@ def test_parts_of_a_batch_came_side_by_side() -> None:
 
 def test_a_column_of_arrivals_orders_what_tasks_read() -> None:
     query = checked(PAIR)
-    schema = pa.schema(
-        [("stream", pa.string()), ("id", pa.int64()), ("time", pa.int64()), ("attribute_0", pa.string())]
-    )
+    schema = pa.schema([("id", pa.int64()), ("time", pa.int64()), ("attribute_0", pa.string())])
     columns: dict[str, list[Any]] = {
-        "stream": ["a"] * 3,
         "id": [1, 2, 3],
         "time": [30, 10, 20],
         "attribute_0": ["r"] * 3,
         "arrival": [2, 0, 1],
-        "bucket": [0] * 3,
-        "relevant": [True] * 3,
+        "bucket": [0, None, 0],
     }
-    kinds = [*schema, pa.field("arrival", pa.int64()), pa.field("bucket", pa.int32()), pa.field("relevant", pa.bool_())]
+    kinds = [*schema, pa.field("arrival", pa.int64()), pa.field("bucket", pa.int32())]
     batches = pa.table(columns, schema=pa.schema(kinds)).to_batches(max_chunksize=1)
     (packed,) = packing(query, Live(1, arrival="at"))(iter(batches))
     rows = unpack(packed.column("packed")[0].as_py()).to_pylist()
-    assert [(row["id"], row["\0seen"]) for row in rows] == [(2, 10), (3, 20), (1, 30)]
+    assert [(row["id"], row["\0seen"]) for row in rows] == [(3, 20), (1, 30)]
 
 
 def test_an_idle_stream_follows_the_clock() -> None:

@@ -1,21 +1,24 @@
-"""Cepheid on Spark: pattern matching for DataFrames, and the pipeline into the archive.
+"""Cepheid on Spark: pattern matching for DataFrames, the log as a data source, and the pipeline into the archive.
 
-`cepheid.spark.match` is there without importing more than it needs: pyspark is loaded when it is first used.
+What is named here is there without importing more than it needs: pyspark is loaded when one of them is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from cepheid.spark.clocks import Live
     from cepheid.spark.matching import match
+    from cepheid.spark.source import register
 
-__all__ = ["match"]
+__all__ = ["Live", "match", "register"]
+
+_PLACES: Final = {"Live": "clocks", "match": "matching", "register": "source"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "match":
-        from cepheid.spark.matching import match
-
-        return match
+    if name in _PLACES:
+        return getattr(import_module(f"cepheid.spark.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'cepheid.spark' has no attribute '{name}'")

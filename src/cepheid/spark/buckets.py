@@ -12,10 +12,11 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -35,6 +36,8 @@ PACKED: Final = "packed BINARY"
 _MOST_LIVE: Final = 256
 #: While a stream is idle its watermark goes on in steps of so many milliseconds.
 _STEP: Final = 1000
+
+_Times: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 _live: OrderedDict[tuple[str, int], tuple[str, Matcher]] = OrderedDict()
 
@@ -115,17 +118,19 @@ class Bucket(StatefulProcessor):
         """Rule E4, by the greatest time of the stream in batches before, and in the row's own part of this one."""
         if self._work.flagged:
             return np.zeros(events.num_rows, dtype=np.bool_)
-        names = events.column("stream").combine_chunks().dictionary_encode()
-        streams = names.dictionary.to_pylist()
-        floors = np.array([before.get(s, INT64_MIN) for s in streams], dtype=np.int64)
-        lateness = np.array([self._work.lateness[s] for s in streams], dtype=np.int64)
-        at = names.indices.to_numpy()
-        seen = np.maximum(events.column("\0seen").to_numpy(), floors[at])
-        limit = np.maximum(seen, INT64_MIN + lateness[at]) - lateness[at]
+        floor: _Times = np.array([before.get(s, INT64_MIN) for s in self._work.lateness], dtype=np.int64)
+        lateness: _Times = np.array(list(self._work.lateness.values()), dtype=np.int64)
+        if len(floor) > 1:
+            at = pc.index_in(events.column("stream"), pa.array(self._work.lateness)).to_numpy()
+            floor, lateness = floor[at], lateness[at]
+        seen = np.maximum(events.column("\0seen").to_numpy(), floor)
+        limit = np.maximum(seen, INT64_MIN + lateness) - lateness
         return np.asarray(events.column("time").to_numpy() < limit)
 
     def _late(self, rows: pa.Table) -> pa.Table:
         kind = self._work.schema.field("late").type
+        if len(self._work.lateness) == 1:  # then no row says it
+            rows = rows.append_column("stream", pa.array([*self._work.lateness] * rows.num_rows))
         values = [rows.column(name).combine_chunks().cast(kind.field(name).type) for name in ("stream", "id", "time")]
         late = pa.StructArray.from_arrays(values, fields=list(kind))
         nothing = [pa.nulls(len(late), f.type) for f in self._work.schema if f.name != "late"]

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from cepheid.model.time import parse_duration
+
 #: The key under which a time column of the log's events says the lateness and idle time of its streams.
 METADATA: Final = "cepheid.clocks"
 #: The columns that events of the log have besides their own.
@@ -21,21 +23,21 @@ class Live:
 
     `buckets` is how many parts the keys are divided into; a checkpoint goes on with the number that it was begun with.
     `arrival` names a column that grows as events come, such as Kafka's `timestamp`; without it events of different
-    partitions of a batch are taken to have come side by side. After `idle` microseconds without an event a stream's
-    watermark follows the clock (rule E5); events of the log have their streams' own. With `late` the result has a
-    further column of that name: a row where it is not null is no match, but an event that came too late for one.
+    partitions of a batch are taken to have come side by side. After `idle` ("5s") without an event a stream's watermark
+    follows the clock (rule E5); events of the log can have their streams' own. With `late` the result has a further
+    column of that name: a row where it is not null is no match, but an event that came too late for one.
     """
 
     buckets: int = 16
     arrival: str | None = None
-    idle: int | None = None
+    idle: str | None = None
     late: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.buckets <= 4096:
             raise ValueError(f"buckets: expected 1 to 4096, found {self.buckets}")
-        if self.idle is not None and self.idle <= 0:
-            raise ValueError(f"idle: expected more than 0 microseconds, found {self.idle}")
+        if self.idle is not None and parse_duration(self.idle) <= 0:
+            raise ValueError(f"idle: expected more than no time, found {self.idle}")
 
 
 @dataclass(frozen=True, slots=True)

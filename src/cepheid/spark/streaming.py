@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.language.checker import Checked
+from cepheid.model.time import parse_duration
 from cepheid.spark.buckets import PACKED, Bucket, Work, pack, unpack
 from cepheid.spark.clocks import Clocks, Live
 from cepheid.spark.matching import (
@@ -64,10 +66,8 @@ def match_stream(
             NoKey,
             stacklevel=4,
         )
-        bucket, live = sf.lit(0), Live(1, live.arrival, live.idle, live.late)
-    packable = events.select(
-        "*", bucket.cast("int").alias("bucket"), (relevant(checked, None) & in_partition(checked)).alias("relevant")
-    )
+        bucket, live = sf.lit(0), replace(live, buckets=1)
+    packable = events.select(*_packable(events.columns, checked, bucket))
     if live.arrival is not None:
         packable = packable.repartition(1)
     if live.late:
@@ -82,6 +82,20 @@ def match_stream(
         .transformWithState(Bucket(work), PACKED, "Append", "ProcessingTime" if clocks.idle else "None")
         .mapInArrow(unpacking(target), schema)
     )
+
+
+def _packable(columns: list[str], checked: Checked, bucket: Column) -> Iterator[Column]:
+    """What the tasks pack: of an event that no match can have only its time, which counts for the watermark.
+
+    Its bucket is null. The stream is left out where there is one: a text a row is dear.
+    """
+    useful = relevant(checked, None) & in_partition(checked)
+    for name in columns:
+        if name in ("time", "arrival") or (name == "stream" and len(checked.streams) > 1):
+            yield sf.col(name)
+        elif name != "stream":
+            yield sf.when(useful, sf.col(name)).alias(name)
+    yield sf.when(useful, bucket.cast("int")).alias("bucket")
 
 
 def _clocks(checked: Checked, columns: Columns, live: Live) -> Clocks:
@@ -104,7 +118,8 @@ def _clocks(checked: Checked, columns: Columns, live: Live) -> Clocks:
         )
     # A stream that the DataFrame does not have says nothing, late or not.
     lateness = {s: said.lateness.get(s, said.lateness.get("", 0)) for s in checked.streams}
-    idle = {s: found for s in checked.streams if (found := live.idle or said.idle.get(s)) is not None}
+    own = None if live.idle is None else parse_duration(live.idle)
+    idle = {s: found for s in checked.streams if (found := own or said.idle.get(s)) is not None}
     return Clocks(lateness, idle, said.flagged)
 
 
@@ -116,7 +131,7 @@ def late_type(id_type: st.DataType) -> st.StructType:
 
 def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Packs a task's rows by bucket, each with the greatest time of its stream until then, in this task."""
-    names = ["stream", "id", "time", *places(checked)]
+    names = [*(["stream"] if len(checked.streams) > 1 else []), "id", "time", *places(checked)]
     streams, buckets, ordered = checked.streams, live.buckets, live.arrival is not None
     target = pa.schema([("bucket", pa.int32()), ("greatest", pa.string()), ("packed", pa.binary())])
 
@@ -125,11 +140,11 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
         for rows in _tables(batches, None if ordered else _ROWS):
             if ordered:
                 rows = rows.sort_by("arrival").drop_columns("arrival")
-            seen = pa.array(_seen(rows, streams, greatest))
-            useful = rows.column("relevant")
-            bucket = rows.column("bucket").filter(useful)
-            packable = rows.drop_columns(["bucket", "relevant"]).rename_columns(names)
-            packable = packable.append_column("\0seen", seen).filter(useful)
+            packable = rows.drop_columns("bucket").rename_columns(names)
+            packable = packable.append_column("\0seen", pa.array(_seen(packable, streams, greatest)))
+            bucket = rows.column("bucket")
+            if bucket.null_count:
+                packable, bucket = packable.filter(bucket.is_valid()), bucket.drop_null()
             told = json.dumps(greatest)
             parts = [pack(part) if part.num_rows else None for part in _parts(packable, bucket, buckets)]
             yield pa.record_batch([list(range(buckets)), [told] * buckets, parts], schema=target)
@@ -150,14 +165,14 @@ def _tables(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.
         yield pa.Table.from_batches(held)
 
 
-def _seen(rows: pa.Table, streams: Iterable[str], greatest: dict[str, int]) -> _Times:
+def _seen(rows: pa.Table, streams: Sequence[str], greatest: dict[str, int]) -> _Times:
     """For each row the greatest time of its stream up to it; brings `greatest` up to the last."""
     times: _Times = rows.column("time").to_numpy()
     seen = times.copy()
     for stream in streams:
-        mask = pc.equal(rows.column("stream"), stream).to_numpy()
-        if mask.any():
-            running = np.maximum.accumulate(times[mask])
+        mask = slice(None) if len(streams) == 1 else pc.equal(rows.column("stream"), stream).to_numpy()
+        if len(own := times[mask]):
+            running = np.maximum.accumulate(own)
             if stream in greatest:
                 running = np.maximum(running, greatest[stream])
             seen[mask] = running
