@@ -237,6 +237,24 @@ def test_a_stream_that_never_spoke_holds_matches_back_until_it_is_idle() -> None
     assert {row["events"]["p"] for row in stream.at(1_006_000)} == {1, 2}
 
 
+@pytest.mark.parametrize("window", ["batch, 2s", "session, 2s", "sliding, 2s"])
+def test_windows_of_an_idle_stream_end_too(window: str) -> None:
+    stream = Stream(
+        checked(f"SELECT COUNT(?p) AS n FROM (?p, a) WINDOW (?p, {window}) GROUP BY ?p.room"), idle=5 * SECOND
+    )
+    stream.at(1_000_000)
+    assert stream.feed([event(1, 999.0)]) == []
+    assert [row["select"]["n"] for row in stream.at(1_006_000)] == [1]
+
+
+def test_of_three_streams_two_may_be_silent() -> None:
+    text = "SELECT ?p.id FROM (?p, c), (?n, a | b) SEQ (?p, NOT ?n) WINDOW (?p, ?n, 2s) JOIN (?p.room = ?n.room)"
+    stream = Stream(checked(text, "a", "b", "c"), idle=5 * SECOND)
+    stream.at(1_000_000)
+    assert stream.feed([event(1, 999.0, stream="c")]) == []
+    assert [row["events"]["p"] for row in stream.at(1_006_000)] == [1]
+
+
 def test_a_batch_that_is_done_again_gives_the_same() -> None:
     """The matcher in memory has gone on when a task failed behind it; the state has not, and counts."""
     stream = Stream(checked(PAIR))

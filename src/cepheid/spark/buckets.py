@@ -153,11 +153,13 @@ class Bucket(StatefulProcessor):
 
     def _watermark(self, progress: Progress, clock: int) -> int | None:
         """Rule E5: the least of the streams'; None as long as there is none."""
+        for stream in self._work.idle:  # one that never spoke is silent since the beginning
+            progress.heard.setdefault(stream, clock * 1000)
         found = []
         for stream, lateness in self._work.lateness.items():
             own = progress.greatest.get(stream)
             idle = self._work.idle.get(stream)
-            if idle is not None and clock * 1000 - progress.heard.setdefault(stream, clock * 1000) >= idle:
+            if idle is not None and clock * 1000 - progress.heard[stream] >= idle:
                 own = max(clock * 1000, INT64_MIN if own is None else own)
             if own is None:
                 return None

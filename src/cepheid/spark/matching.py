@@ -229,11 +229,15 @@ def relevant(checked: Checked, now: int | None) -> Column:
         return sf.col(place[next(iter(checked.attributes[attribute.variable, attribute.name].names.values()))])
 
     condition = qualifies(checked, sf.col("stream"), column_of)
-    within = checked.query.within
-    relative = within is not None and any(end is not None and end.now for end in (within.low, within.high))
-    if now is None and relative:
+    if now is None and depends_on_now(checked):
         return condition
-    return condition & in_time(within, now or 0, sf.col("time"))
+    return condition & in_time(checked.query.within, now or 0, sf.col("time"))
+
+
+def depends_on_now(checked: Checked) -> bool:
+    """Whether WITHIN is said by `now`."""
+    within = checked.query.within
+    return within is not None and any(end is not None and end.now for end in (within.low, within.high))
 
 
 def _raw(name: str, kind: Type) -> Column:

@@ -30,6 +30,7 @@ from cepheid.spark.matching import (
     Columns,
     NoKey,
     UnsuitableColumns,
+    depends_on_now,
     in_partition,
     is_alone,
     key_columns,
@@ -53,7 +54,7 @@ def match_stream(
 ) -> DataFrame:
     """The matches of a query in a streaming DataFrame of `matching.py`'s events."""
     clocks = _clocks(checked, columns, live)
-    if is_alone(checked) and clocks.flagged:  # nothing to wait for, and nothing to remember
+    if is_alone(checked) and clocks.flagged and not depends_on_now(checked):  # there is nothing to remember
         return events.where(relevant(checked, now)).mapInArrow(matching(checked, now, schema), schema)
     if is_alone(checked):
         bucket = sf.pmod(sf.xxhash64("id"), sf.lit(live.buckets))
