@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import cepheid.spark
+from cepheid.history.log_source import register
 from cepheid.spark.clocks import Live
 from cepheid.spark.session import session
-from cepheid.spark.source import register
 from tests.conftest import SPARK_FOR_TESTS
 
 QUERY: Final = """SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?q, air), (?n, air) SEQ (?p, NOT ?n, ?q)

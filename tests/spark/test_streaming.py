@@ -31,11 +31,11 @@ from cepheid.service.log import LogReader
 from cepheid.spark.clocks import Live
 from cepheid.spark.matching import NoKey, UnsuitableColumns
 from cepheid.spark.streaming import NoWatermark
+from tests.history.test_log_source import push
 from tests.service.intakes import AIR, air, starting
 from tests.spark.killed_stream import QUERY
 from tests.spark.test_buckets import judged
 from tests.spark.test_matching import EVENTS, QUERIES, START, expected
-from tests.spark.test_source import push
 
 pytestmark = pytest.mark.spark
 

@@ -1,4 +1,4 @@
-"""Cepheid on Spark: pattern matching for DataFrames, the log as a data source, and the pipeline into the archive.
+"""Cepheid on Spark: pattern matching for DataFrames, and the pipeline into the archive.
 
 What is named here is there without importing more than it needs: pyspark is loaded when one of them is first used.
 """
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from cepheid.spark.clocks import Live
     from cepheid.spark.matching import match
-    from cepheid.spark.source import register
 
-__all__ = ["Live", "match", "register"]
+__all__ = ["Live", "match"]
 
-_PLACES: Final = {"Live": "clocks", "match": "matching", "register": "source"}
+_PLACES: Final = {"Live": "clocks", "match": "matching"}
 
 
 def __getattr__(name: str) -> Any:

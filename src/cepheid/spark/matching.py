@@ -92,8 +92,8 @@ def match(
     `id`, `time` and `stream` name the columns that say what an event is called, when it happened (a timestamp, or
     microseconds) and, where the query has several streams, to which it belongs. Every other column of a simple type is
     an attribute. Rows without an id or a time, or with NaN or infinity in an attribute that the query reads, are no
-    events (rule E3); duplicates are the caller's to drop. Of the log's events (source.py) those that are flagged as
-    late or duplicate take part in nothing.
+    events (rule E3); duplicates are the caller's to drop. Of the log's events (history/log_source.py)
+    those that are flagged as late or duplicate take part in nothing.
 
     A streaming DataFrame needs a watermark on its time, which says how late events may come: `withWatermark("time",
     "10 seconds")`. `live` has what else can be said of streams. `now` is that of the first start there.

@@ -12,11 +12,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 import cepheid.spark
+from cepheid.history.log_source import log_schema, register
 from cepheid.model.events import Event
 from cepheid.service.intake import IntakeProcess
 from cepheid.service.log import LogReader, log_committed
 from cepheid.service.supplier import Supplier
-from cepheid.spark.source import log_schema, register
 from tests.service.intakes import AIR, VIBRATION, Start, air, starting
 
 pytestmark = pytest.mark.spark
