@@ -18,6 +18,7 @@ from cepheid.service.intake import IntakeProcess
 from cepheid.service.log import LogReader, log_committed
 from cepheid.service.supplier import Supplier
 from tests.service.intakes import AIR, VIBRATION, Start, air, starting
+from tests.service.test_intake import own_address
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +53,7 @@ def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Start, Pat
 @pytest.fixture(scope="module")
 def intake(begin: tuple[Start, Path], spark: SparkSession) -> IntakeProcess:
     register(spark)
-    process = begin[0](listen=["tcp:0.0.0.0:0"], token=TOKEN)
+    process = begin[0](listen=[f"tcp:{own_address()}:0"], token=TOKEN)
     push(process, events())
     return process
 
