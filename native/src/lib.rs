@@ -37,6 +37,8 @@ mod python_arrow;
 #[cfg(feature = "python")]
 mod python_delivered;
 #[cfg(feature = "python")]
+mod python_json;
+#[cfg(feature = "python")]
 mod python_load;
 #[cfg(feature = "python")]
 mod python_log;

@@ -49,6 +49,8 @@ mod _native {
     use crate::python_standing::PyStanding;
 
     #[pymodule_export]
+    use crate::python_json::{read_json, write_json};
+    #[pymodule_export]
     use crate::python_service::{PyConsumer, PyEngine, PyVirtualClock, queue_costs};
 }
 

@@ -16,7 +16,7 @@ use pyo3::types::{PyDict, PyMapping, PyTuple};
 use crate::digest::hex;
 use crate::found::Match;
 use crate::found_columns::Names;
-use crate::json::Fault;
+use crate::json::{Fault, Json};
 use crate::machine;
 use crate::plan::Plan;
 use crate::python::guard;
@@ -30,12 +30,13 @@ use crate::service::derived::{Announced, TO_LOG, Unlogged};
 use crate::service::engine::{Accepted, Engine, Shared};
 use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
-use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
+use crate::service::lane::{Lane, LaneSpec, Refused};
+use crate::service::matches::Matches;
 use crate::service::operators::{Given, Process, foreign};
 use crate::service::outlet::Directory;
 use crate::service::parts::Consumer;
 use crate::service::queue_costs::{Cost, measure};
-use crate::service::report::{engine_report, engine_trace};
+use crate::service::report::{engine_report, engine_trace, matches_report};
 use crate::service::scheduling::{LevelPolicy, now, policies};
 use crate::service::spec::{ConsumerSpec, Spec};
 use crate::service::store::{Event, Head};
@@ -191,8 +192,8 @@ impl PyVirtualClock {
     }
 }
 
-/// a match as a tuple, end of validity, whether it is stale
-type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
+/// a match as a tuple, end of validity, labels
+type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, Vec<&'static str>);
 
 /// matches as tuples, and the watermark behind them
 type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
@@ -572,7 +573,7 @@ impl PyEngine {
         })
     }
 
-    /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity and whether it is stale;
+    /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity and its labels;
     /// waited for at most so many seconds (None: until the engine stops).
     #[pyo3(signature = (query, timeout=None))]
     fn read_match<'py>(&self, py: Python<'py>, query: &str, timeout: Option<f64>) -> PyResult<Option<Found<'py>>> {
@@ -593,7 +594,7 @@ impl PyEngine {
             };
             let id = hex(&delivery.found.id(&known.plan));
             let tuple = known.shown.tuple(py, &delivery.found, &id)?;
-            Ok(Some((tuple, delivery.end, delivery.stale)))
+            Ok(Some((tuple, delivery.end, python_record::labels(delivery.marks))))
         })
     }
 
@@ -648,14 +649,15 @@ impl PyEngine {
             .collect()
     }
 
-    /// What became of the matches of each query: found, shed and lost.
-    fn query_counts(&self, py: Python<'_>) -> HashMap<String, (u64, u64, u64)> {
-        let queries = lock(py, &self.queries);
-        let counts = queries.iter().map(|(name, query)| {
-            let counts = query.matches[query.number].counts();
-            (name.clone(), (counts.found, counts.shed, counts.lost))
-        });
-        counts.collect()
+    /// What became of the matches of each query, and their latencies; as JSON.
+    fn query_stats(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| {
+            let queries = lock(py, &self.queries);
+            let books = queries
+                .iter()
+                .map(|(name, query)| (name.clone(), matches_report(&query.matches[query.number])));
+            Ok(Json::Object(books.collect()).to_string())
+        })
     }
 
     /// What became of the log's events: counts by outcome, the next offset, and what is wrong; None without a log.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Literal, Protocol, TypeAlias, TypedDict, type_check_only
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, type_check_only
 
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Bound as Bound
@@ -316,8 +316,8 @@ class Engine:
     def remove_queries(self, names: list[str]) -> None:
         """Takes queries out of their lanes; a lane that has none left ends."""
 
-    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
-        """The next match of a query in a lane, the end of its validity, and whether it is stale."""
+    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, list[str]] | None:
+        """The next match of a query in a lane, the end of its validity, and its labels."""
 
     def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
         """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""
@@ -331,8 +331,8 @@ class Engine:
     def logged(self, query: str, count: int) -> None:
         """The log has so many more matches of a query."""
 
-    def query_counts(self) -> dict[str, tuple[int, int, int]]:
-        """What became of the matches of each query: found, shed and lost."""
+    def query_stats(self) -> str:
+        """What became of the matches of each query, and their latencies; as JSON."""
 
     def fed(self) -> dict[str, int | str | None] | None:
         """What became of the log's events: counts by outcome, the next offset, what is wrong; None without a log."""
@@ -367,6 +367,12 @@ class DeliveryReader:
     ) -> list[tuple[int, int, int, list[str], int | None, EventId, int, dict[str, Value], str | None]]:
         """What is whole with these bytes: number, moment of the push, latency in ns, labels, end of validity, id, time,
         values by name, and of a match what it was found with, as JSON. ValueError if it is no frame."""
+
+def read_json(text: bytes) -> Any:
+    """What a text of JSON says, for a process that does without `json`; ValueError if it is none."""
+
+def write_json(value: object) -> str:
+    """The text of dictionaries, lists, tuples, text, numbers, truth values and None; TypeError for anything else."""
 
 def queue_costs(operations: int) -> list[tuple[str, float, float, float, float]]:
     """Nanoseconds of the queues' operations: enqueue and dequeue, uncontended, then with two threads at each end."""

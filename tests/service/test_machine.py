@@ -8,6 +8,7 @@ import mmap
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -247,6 +248,59 @@ def resident(pid: int, what: str = "VmRSS") -> int:
     """Kilobytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith(what)).split()[1])
+
+
+#: The base load of the paper's first set, in small: its levels, operators and sizes.
+BASE = """
+name: base
+levels: [high, middle, low]
+streams:
+  s1: {attributes: {x: "array<uint8>"}, period: 5ms, valid_for: 5ms}
+  s2: {attributes: {x: "array<uint8>"}, period: 5ms, valid_for: 5ms}
+  s3: {attributes: {x: "array<uint8>"}, period: 20ms, valid_for: 20ms}
+graph:
+  fused: {kind: ekf, inputs: [s1, s2]}
+  sealed: {kind: aes, inputs: [fused]}
+  spectrum: {kind: fft, inputs: [s3]}
+  both: {kind: cat, inputs: [fused, s3]}
+consumers:
+  first: {input: sealed, level: high}
+  second: {input: spectrum, level: middle}
+  third: {input: both, level: low}
+service: {listen: "unix:supply.sock", deliver: "unix:deliver.sock", log: LOG}
+"""
+
+
+@pytest.mark.parametrize("log", ["none", "{path: log, durability: interval 10ms}"])
+def test_the_engine_is_small(tmp_path: Path, log: str) -> None:
+    deliver = f"unix:{tmp_path / 'deliver.sock'}"
+    with (
+        service(tmp_path, log, BASE) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+        contextlib.ExitStack() as stack,
+    ):
+        consumers = [stack.enter_context(ConsumerClient(deliver, name)) for name in ("first", "second", "third")]
+        found = [collected(consumer) for consumer in consumers]
+        engine = children(process)["cepheid.service.process"]
+        number = 0
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and (number < 4000 or not all(found)):
+            for stream, size in (("s1", 512), ("s2", 512), ("s3", 2048)):
+                number += 1
+                supplier.push(Event(stream, number, time.time_ns() // 1000, {"x": bytes(size)}))
+            supplier.flush()
+        assert all(found), "each level has delivered"
+        assert resident(engine) <= 20 * 1024
+        assert "yaml" not in loaded(engine)
+        assert "pydantic" not in loaded(engine)
+
+
+def test_what_the_engine_imports() -> None:
+    code = "import cepheid.service.process, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"asyncio", "dataclasses", "json", "lark", "logging", "pathlib", "pydantic", "re", "threading", "typing"}
+    heavy |= {"pandas", "pyarrow", "numpy", "pyoxigraph", "pyspark", "yaml", "cepheid.app", "cepheid.plan"}
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_the_engine_loads_no_columns_and_no_java(tmp_path: Path) -> None:

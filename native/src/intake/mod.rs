@@ -14,6 +14,7 @@ mod ids;
 pub mod instant;
 mod lines;
 pub(crate) mod listen;
+mod rank;
 mod readers;
 mod reload;
 mod sequencer;

@@ -19,6 +19,7 @@ use super::connection::{Connection, Mode, Stream};
 use super::dead::DeadLetters;
 use super::decode::Decoder;
 use super::listen::Listener;
+use super::rank::{Rank, become_realtime};
 use super::readers;
 use super::reload::Signal;
 use super::sequencer::Sequencer;
@@ -192,6 +193,7 @@ impl Server {
     /// Runs until the signal comes; an error is one that only a new start can mend.
     pub fn run(&mut self) -> Result<(), String> {
         let mut events = Events::with_capacity(1024);
+        let mut rank = self.realtime.filter(|is| *is).and(self.config.priority).map(Rank::new);
         loop {
             let pressed = self.unsynced > MAX_UNSYNCED || self.blocked;
             let timeout = match () {
@@ -202,6 +204,9 @@ impl Server {
             match self.poll.poll(&mut events, Some(timeout)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(format!("epoll: {error}")),
                 _ => {}
+            }
+            if let Some(rank) = &mut rank {
+                rank.begin(timeout.is_zero());
             }
             for event in &events {
                 match event.token() {
@@ -228,6 +233,9 @@ impl Server {
             self.acknowledge()?;
             if self.last_tick.elapsed() >= TICK {
                 self.tick();
+            }
+            if let Some(rank) = &mut rank {
+                rank.account();
             }
         }
     }
@@ -361,23 +369,6 @@ fn raise_file_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
-}
-
-/// Gives this thread a real-time priority, but none that it starts; whether it could.
-fn become_realtime(priority: i32) -> bool {
-    let parameters = libc::sched_param {
-        sched_priority: priority,
-    };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: a call with a live struct, and two calls with numbers.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
-        if libc::sched_setscheduler(0, policy, &parameters) == 0 {
-            return true;
-        }
-        libc::setpriority(libc::PRIO_PROCESS, 0, -10);
-    }
-    false
 }
 
 /// Writes everything, or says why not; for sockets that wait.

@@ -11,11 +11,10 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::Shared;
-use crate::service::lane::Matches;
+use crate::service::matches::Matches;
 use crate::service::parcel::{Content, Parcel};
 use crate::service::parts::Consumer;
 use crate::service::scheduling::LevelPolicy;
-use crate::service::store::STALE;
 
 /// What can be delivered.
 pub trait Feed: Send + Sync {
@@ -119,7 +118,7 @@ impl Feed for MatchFeed {
         take(&Parcel {
             content: Content::Match(&delivery.found, &self.plan, &self.names),
             end: delivery.end,
-            marks: if delivery.stale { STALE } else { 0 },
+            marks: delivery.marks,
             supplied: None,
         });
         true

@@ -2,6 +2,9 @@
 //!
 //! An event that the engine has no room for is passed over and counted, never waited for: a flood on one stream must not
 //! hold up what stands behind it in the log. The log keeps it in any case.
+//!
+//! But what operators produce for queries is never lost (rule G7): while too much of it waits for the log, the feeder reads no
+//! further, as a lane does.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,9 +16,10 @@ use std::time::{Duration, Instant};
 use crate::log::follower::From;
 use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
+use crate::service::derived::TO_LOG;
 use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
-use crate::service::parts::Stream;
+use crate::service::parts::{Consumer, Stream};
 use crate::service::scheduling::{Policy, WATCHDOG, adopt};
 
 /// Under this name the log knows how far the engine has come.
@@ -24,6 +28,12 @@ pub const CONSUMER: &str = "engine";
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 /// So long it waits for the log before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// So many events of an operator may wait for the log before no more are read. Its queue has room for what is on its way then
+/// (CAPACITY in src/cepheid/service/derived.py).
+const UNLOGGED: usize = 8192;
+/// So soon it looks again.
+const SOON: Duration = Duration::from_millis(1);
 
 /// What became of the log's events.
 #[derive(Debug, Default)]
@@ -78,6 +88,7 @@ impl Feeder {
             streams: Vec::new(),
             seen: None,
             greatest: Vec::new(),
+            to_log: Vec::new(),
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
@@ -121,6 +132,8 @@ struct Feeding {
     seen: Option<(Arc<Graph>, u64)>,
     /// By the log's number of a stream, the greatest time of the batch.
     greatest: Vec<i64>,
+    /// The ways into the log.
+    to_log: Vec<Arc<Consumer>>,
 }
 
 impl Feeding {
@@ -155,6 +168,16 @@ impl Feeding {
         let is_seen = |(seen, known): &(Arc<Graph>, u64)| Arc::ptr_eq(seen, &graph) && *known == generation;
         if !self.seen.as_ref().is_some_and(is_seen) {
             self.streams = self.matched(&graph);
+            let leaving = graph.leaving.consumers.iter();
+            let is_way = |consumer: &&Arc<Consumer>| consumer.spec.name.starts_with(TO_LOG);
+            self.to_log = graph
+                .parts
+                .consumers
+                .iter()
+                .chain(leaving)
+                .filter(is_way)
+                .cloned()
+                .collect();
             let known = self.streams.iter().filter_map(|known| match known {
                 Known::As(stream) => Some(stream.ring),
                 Known::Unread | Known::Unfit => None,
@@ -192,6 +215,9 @@ impl Feeding {
                     continue;
                 }
             };
+            while self.to_log.iter().any(|way| way.queue.len() > UNLOGGED) && !self.stop.load(Ordering::Relaxed) {
+                thread::sleep(SOON);
+            }
             let counter = match self.engine.push_to(graph, stream, &stream.spec.schema, bytes) {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,

@@ -4,23 +4,25 @@
 //! duplicate are what the log says they are (E4), and after a restart the same log gives the same matches: the lane goes
 //! through it again from where its queries hold nothing older (restart.rs), and is silent up to where it had come before.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::event::Row;
+use crate::event::{Id, Name, Row};
 use crate::found::Match;
 use crate::json::{self, Fault, Json, Reading};
 use crate::log::follower::From;
 use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
-use crate::record::{self, Record, Schema};
+use crate::record::{self, IdRef, Record, Schema};
 use crate::service::derived::{Announced, Unlogged};
+use crate::service::matches::{Delivery, Matches};
 use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, adopt, now};
+use crate::service::store::{RELATIVE, STALE};
 use crate::standing::Standing;
 use crate::steady;
 use crate::value::Val;
@@ -28,8 +30,8 @@ use crate::value::Val;
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 /// So long it waits for the log before it looks at the clock.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// How many matches wait for who reads them; then the oldest go, counted.
-const WAITING: usize = 4096;
+/// So many events of a group are remembered that came with the end of their validity.
+const ENDS: usize = 1 << 16;
 /// A real-time thread rests for the rest of such a period when it has used its share: see scheduling.rs.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -41,6 +43,8 @@ struct QuerySpec {
     /// VALID, in microseconds.
     valid: Option<i64>,
     sheds: bool,
+    /// ALIGN: names of variables, and how far apart their events may be, in microseconds.
+    align: Vec<(Vec<String>, i64)>,
     /// Whether its matches are events of the log too.
     is_read: bool,
     /// What was found up to this offset was delivered before.
@@ -72,12 +76,17 @@ impl LaneSpec {
     /// Reads it.
     pub fn read(text: &str) -> Result<LaneSpec, Fault> {
         let json = json::parse(text)?;
+        let aligned = |item: &Json| {
+            let variables = item.member("variables")?.each(|name| Ok(name.text()?.to_owned()))?;
+            Ok((variables, item.member("within")?.int()?))
+        };
         let query = |item: &Json| {
             Ok(QuerySpec {
                 plan: item.member("plan")?.text()?.to_owned(),
                 limit: item.member("limit")?.optional(Json::index)?,
                 valid: item.member("valid")?.optional(Json::int)?,
                 sheds: item.member("stale")?.text()? == "shed",
+                align: item.member("align")?.each(aligned)?,
                 is_read: item.member("read")?.bool()?,
                 silent_to: item.member("silent")?.index()? as u64,
             })
@@ -97,104 +106,6 @@ impl LaneSpec {
             queries: json.member("queries")?.each(query)?,
             streams: json.member("streams")?.each(stream)?,
         })
-    }
-}
-
-/// A match on its way to who reads it.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// The match.
-    pub found: Match,
-    /// When its validity ends; None: never.
-    pub end: Option<i64>,
-    /// Whether that was so when it was delivered.
-    pub stale: bool,
-}
-
-/// The matches of a query that were not read yet.
-#[derive(Debug, Default)]
-pub struct Matches {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
-}
-
-/// What waits, and what became of the rest.
-#[derive(Debug, Default)]
-struct Waiting {
-    matches: VecDeque<Arc<Delivery>>,
-    counts: Counts,
-    is_over: bool,
-}
-
-/// What became of matches.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    /// Found, since the lane began.
-    pub found: u64,
-    /// Not delivered, because they were stale and that is shed.
-    pub shed: u64,
-    /// Lost, because nobody read them.
-    pub lost: u64,
-}
-
-impl Matches {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, delivery: Delivery, sheds: bool) {
-        let mut waiting = self.lock();
-        waiting.counts.found += 1;
-        if delivery.stale && sheds {
-            waiting.counts.shed += 1;
-            return;
-        }
-        if waiting.matches.len() >= WAITING {
-            waiting.matches.pop_front();
-            waiting.counts.lost += 1;
-        }
-        waiting.matches.push_back(Arc::new(delivery));
-        drop(waiting);
-        self.changed.notify_one();
-    }
-
-    /// The next match, waited for at most so long; None also when the lane has ended.
-    pub fn next(&self, timeout: Option<Duration>) -> Option<Arc<Delivery>> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut waiting = self.lock();
-        loop {
-            if let Some(found) = waiting.matches.pop_front() {
-                return Some(found);
-            }
-            if waiting.is_over {
-                return None;
-            }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
-            if left.is_zero() {
-                return None;
-            }
-            let woken = self.changed.wait_timeout(waiting, left);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// What became of its matches.
-    pub fn counts(&self) -> Counts {
-        self.lock().counts
-    }
-
-    /// Whether nothing more comes, and all was read.
-    pub fn is_over(&self) -> bool {
-        let waiting = self.lock();
-        waiting.is_over && waiting.matches.is_empty()
-    }
-
-    fn end(&self) {
-        self.lock().is_over = true;
-        self.changed.notify_all();
     }
 }
 
@@ -315,6 +226,10 @@ struct Group {
     clocks: Vec<Clock>,
     /// By number of the stream in the log: its place here, and where its attributes are.
     places: Vec<Option<(u16, Vec<Option<usize>>)>>,
+    /// By query of `queries`, its ALIGNs: the places of their variables, and how far apart their events may be.
+    align: Vec<Vec<(Vec<usize>, i64)>>,
+    /// When the validity of events ends that came with that; the newest ones.
+    ends: BTreeMap<Name, i64>,
 }
 
 /// How far a stream has come.
@@ -384,11 +299,20 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
             announced: i64::MIN,
         };
         let clocks = standing.streams().iter().map(clock).collect();
+        let align = queries.iter().enumerate().map(|(place, number)| {
+            let variables = &standing.plan(place).variables;
+            let place = |name: &String| variables.iter().position(|variable| *variable.name == **name);
+            let each = spec.queries[*number].align.iter();
+            each.map(|(names, within)| (names.iter().filter_map(place).collect(), *within))
+                .collect()
+        });
         Group {
+            align: align.collect(),
             standing,
             queries,
             clocks,
             places: Vec::new(),
+            ends: BTreeMap::new(),
         }
     };
     Ok(found.into_iter().map(group).collect())
@@ -459,7 +383,7 @@ impl Running {
             let went_on = self.follow().unwrap_or(false);
             busy += began.elapsed();
             if !went_on {
-                self.advance(true);
+                self.advance(None);
                 let _ = self.follower.wait(PATIENCE);
             }
             if committed.elapsed() >= COMMITTED_EVERY {
@@ -507,7 +431,9 @@ impl Running {
             self.groups.iter_mut().for_each(|group| group.place(streams));
             self.generation = Some(self.follower.generation());
         }
+        let mut arrival = None;
         if let Some(batch) = self.follower.batch() {
+            arrival = Some(batch.head.arrival);
             for (_, bytes) in batch.records() {
                 if record::flags(bytes) & (record::LATE | record::DUPLICATE) != 0 {
                     continue;
@@ -520,11 +446,13 @@ impl Running {
                 }
             }
         }
-        self.advance(false);
+        self.advance(arrival);
         Ok(true)
     }
 
-    fn advance(&mut self, idle_counts: bool) {
+    /// The clocks have gone on, with a batch that came to the log at `arrival`, or by themselves.
+    fn advance(&mut self, arrival: Option<i64>) {
+        let idle_counts = arrival.is_none();
         let offset = self.follower.offset();
         for group in &mut self.groups {
             for clock in group.clocks.iter_mut().filter(|clock| clock.stream.is_derived) {
@@ -546,10 +474,16 @@ impl Running {
                     if query.is_read {
                         self.unlogged[number].put(found.clone());
                     }
-                    let end = end(query, &group.clocks, &found);
-                    let stale = end.is_some_and(|end| now() >= end);
-                    let delivery = Delivery { found, end, stale };
-                    self.matches[number].put(delivery, query.sheds);
+                    let end = end(query, &group.clocks, &group.ends, &found);
+                    let now = now();
+                    let is_stale = end.is_some_and(|end| now >= end);
+                    let is_apart = !group.align[place].iter().all(|set| holds(set, &found));
+                    let marks = if is_stale { STALE } else { 0 } | if is_apart { RELATIVE } else { 0 };
+                    if let Some(arrival) = arrival {
+                        let microseconds = u64::try_from(now - arrival).unwrap_or(0);
+                        self.matches[number].latency.record(microseconds * 1_000);
+                    }
+                    self.matches[number].put(Delivery { found, end, marks }, query.sheds);
                 }
             }
             for number in &group.queries {
@@ -567,7 +501,7 @@ impl Running {
             let _ = consumers::commit(&self.folder, &self.spec.consumer, offset);
         }
         let mut wanted = (0..self.matches.len()).filter(|number| !self.is_removed(*number));
-        if wanted.all(|number| self.matches[number].lock().matches.is_empty() && self.unlogged[number].is_empty()) {
+        if wanted.all(|number| self.matches[number].is_empty() && self.unlogged[number].is_empty()) {
             self.read_to = Some(self.follower.offset());
         }
         // Without it a restart takes longer.
@@ -593,14 +527,28 @@ impl Running {
     }
 }
 
-/// When a match's validity ends: VALID after its time, or that of its completing event (rule Q7).
-fn end(query: &QuerySpec, clocks: &[Clock], found: &Match) -> Option<i64> {
+/// When a match's validity ends: VALID after its time, or that of its completing event (rule Q7), which may have come with
+/// an end of its own.
+fn end(query: &QuerySpec, clocks: &[Clock], ends: &BTreeMap<Name, i64>, found: &Match) -> Option<i64> {
     if let Some(valid) = query.valid {
         return Some(found.time.saturating_add(valid));
     }
     let last = found.last()?;
+    if let Some(end) = ends.get(last) {
+        return Some(*end);
+    }
     let valid_for = clocks.get(usize::from(last.stream))?.stream.valid_for?;
     Some(last.time.saturating_add(valid_for))
+}
+
+/// Whether the events of variables are no further apart than that (rule G2).
+fn holds((variables, within): &(Vec<usize>, i64), found: &Match) -> bool {
+    let bound = variables.iter().filter_map(|place| found.events.get(*place));
+    let times = || bound.clone().flat_map(|bound| bound.events()).map(|event| event.time);
+    match (times().min(), times().max()) {
+        (Some(first), Some(last)) => last.saturating_sub(first) <= *within,
+        _ => true,
+    }
 }
 
 impl Group {
@@ -622,6 +570,21 @@ impl Group {
         let clock = &mut self.clocks[usize::from(*stream)];
         clock.greatest = clock.greatest.max(record.time());
         clock.heard = Instant::now();
+        if let Some(end) = record::end(record.bytes()) {
+            let id = match record.id() {
+                IdRef::Int(id) => Id::Int(id),
+                IdRef::Text(id) => Id::Str(id.into()),
+            };
+            let name = Name {
+                time: record.time(),
+                stream: *stream,
+                id,
+            };
+            self.ends.insert(name, end);
+            if self.ends.len() > ENDS {
+                self.ends.pop_first();
+            }
+        }
         self.standing.push(&Seen {
             record,
             stream: *stream,

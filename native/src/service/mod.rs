@@ -17,6 +17,7 @@ pub mod graph;
 pub mod histogram;
 pub mod instance;
 pub mod lane;
+pub mod matches;
 mod next;
 mod numbers;
 pub mod operators;

@@ -1,6 +1,6 @@
 //! The flight recorder: the last moments of every thread's scheduling, to be looked at as a trace in Perfetto or Chrome.
 //!
-//! Each thread writes into a ring of its own, two words a moment. Who reads while a thread writes may lose the oldest
+//! Each thread writes into a ring of its own, a word a moment. Who reads while a thread writes may lose the oldest
 //! moments, never wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,13 @@ use crate::json::Json;
 
 /// Moments that are kept, a thread.
 pub const MOMENTS: usize = 16_384;
+
+/// Nanoseconds of a tick. The ticks of a moment have 44 bits, which is more than a day.
+const TICK: u64 = 8;
+/// Where in its word they begin.
+const TIME: u32 = 20;
+/// The greatest number that is noted.
+const WHICH: u64 = 0xffff;
 
 /// What a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +67,11 @@ fn zeroed(count: usize) -> Box<[AtomicU64]> {
 #[derive(Debug)]
 pub struct Track {
     name: String,
-    /// Two words a moment: when, and what.
+    /// A word a moment: when, in ticks of which the upper bits are left out; what; and which, where it has so small a number.
     words: Box<[AtomicU64]>,
     next: AtomicU64,
+    /// When the last moment was, in nanoseconds.
+    last: AtomicU64,
 }
 
 impl Track {
@@ -70,8 +79,9 @@ impl Track {
     pub fn new(name: String) -> Track {
         Track {
             name,
-            words: zeroed(2 * MOMENTS),
+            words: zeroed(MOMENTS),
             next: AtomicU64::new(0),
+            last: AtomicU64::new(0),
         }
     }
 
@@ -79,9 +89,9 @@ impl Track {
     #[inline]
     pub fn note(&self, nanoseconds: u64, what: What, which: usize) {
         let next = self.next.load(Ordering::Relaxed);
-        let place = next as usize % MOMENTS * 2;
-        self.words[place].store(nanoseconds, Ordering::Relaxed);
-        self.words[place + 1].store((which as u64) << 8 | what as u64, Ordering::Relaxed);
+        let word = (nanoseconds / TICK) << TIME | (which as u64).min(WHICH) << 4 | what as u64;
+        self.words[next as usize % MOMENTS].store(word, Ordering::Relaxed);
+        self.last.store(nanoseconds, Ordering::Relaxed);
         self.next.store(next + 1, Ordering::Release);
     }
 
@@ -89,12 +99,13 @@ impl Track {
         let next = self.next.load(Ordering::Acquire);
         // The oldest may be being written just now.
         let first = next.saturating_sub(MOMENTS as u64 - 16);
+        let last = self.last.load(Ordering::Relaxed) / TICK;
         let read = |place: u64| {
-            let place = place as usize % MOMENTS * 2;
-            let moment = self.words[place + 1].load(Ordering::Relaxed);
-            let what = What::named(moment & 0xff)?;
-            let time = self.words[place].load(Ordering::Relaxed);
-            Some((time, what, (moment >> 8) as usize))
+            let moment = self.words[place as usize % MOMENTS].load(Ordering::Relaxed);
+            let what = What::named(moment & 0xf)?;
+            // How long before the last moment; one that came since then is as old as can be, and left out with the torn.
+            let before = last.wrapping_sub(moment >> TIME) & (u64::MAX >> TIME);
+            Some((last.saturating_sub(before) * TICK, what, (moment >> 4 & WHICH) as usize))
         };
         let found: Vec<_> = (first..next).filter_map(read).collect();
         // What was overwritten meanwhile is newer than what follows it.

@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::service::books::{Books, ConsumerBook, EdgeBook, FATES, OperatorBook, StreamBook};
 use crate::service::engine::Shared;
 use crate::service::histogram::Histogram;
+use crate::service::matches::Matches;
 use crate::service::parts::{Consumer, Operator, Stream};
 use crate::service::recorder::trace;
 use crate::service::spec::Spec;
@@ -130,6 +131,19 @@ fn summary(histogram: &Histogram) -> Json {
         "p99_ns": found.p99,
         "p999_ns": found.p999,
         "max_ns": found.max,
+    })
+}
+
+/// What became of the matches of a query.
+pub fn matches_report(matches: &Matches) -> Json {
+    let counts = matches.counts();
+    json!({
+        "found": counts.found,
+        "stale": counts.stale,
+        "relative": counts.relative,
+        "shed": counts.shed,
+        "lost": counts.lost,
+        "latency": summary(&matches.latency),
     })
 }
 

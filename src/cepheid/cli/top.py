@@ -91,6 +91,11 @@ def _row(part: str, before: dict[str, Any], book: dict[str, Any], seconds: float
                 **times("latency"),
             }
         case "queries":
-            return {"matches": rate("found"), "shed": str(book["shed"]), "lost": str(book["lost"])}
+            return {
+                "matches": rate("found"),
+                "shed": str(book["shed"]),
+                "lost": str(book["lost"]),
+                **times("latency"),
+            }
         case _:
             return {"level": book["level"], "runs": rate("fired"), "failed": str(book["failed"]), **times("run")}

@@ -21,8 +21,9 @@ from cepheid.plan.planner import Plan
 
 #: Before the name of an operator, the name of the consumer whose events go into the log.
 PREFIX: Final = "log:"
-#: How many events of an operator wait for the intake; then the oldest is lost, and counted. No worker waits for it.
-CAPACITY: Final = 16_384
+#: How many events of an operator can wait for the intake. From 8,192 on the engine reads no more of the log; the rest
+#: is room for what is on its way through the graph then, so that nothing is lost (native/src/service/feeder.rs).
+CAPACITY: Final = 65_536
 
 
 def derived_streams(plan: Plan) -> dict[str, Stream]:

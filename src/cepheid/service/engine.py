@@ -82,9 +82,10 @@ class Consumer:
 class MatchConsumer:
     """The matches of a query in the fast lane. An iterator that ends when the engine is closed."""
 
-    def __init__(self, engine: _native.Engine, query: str) -> None:
+    def __init__(self, running: Running, query: str) -> None:
         self.query = query
-        self._engine = engine
+        self._running = running
+        self._engine = running.native
 
     def get(self, timeout: float | None = None) -> Found | None:
         """The next match; None if none came within so many seconds, or the engine was closed."""
@@ -97,7 +98,7 @@ class MatchConsumer:
     @property
     def is_over(self) -> bool:
         """Whether the query was removed."""
-        return self.query not in self._engine.query_counts()
+        return self.query not in self._running.queries()
 
     def __iter__(self) -> Iterator[Found]:
         while (found := self.get()) is not None:
@@ -193,9 +194,9 @@ class Engine:
 
     def matches(self, query: str) -> MatchConsumer:
         """The reading end of a query in the fast lane, by the query's name."""
-        if query not in self._engine.query_counts():
+        if query not in self._running.queries():
             raise KeyError(f"the service runs no query '{query}'")
-        return MatchConsumer(self._engine, query)
+        return MatchConsumer(self._running, query)
 
     def consumer(self, name: str) -> Consumer:
         """The reading end of a consumer. Two readers of one consumer share its events."""

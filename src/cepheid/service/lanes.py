@@ -23,12 +23,15 @@ from cepheid.service.running.lanes import read
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match that was delivered: valid until `end` (None: forever), and `stale` if that was past already."""
+    """A match that was delivered: valid until `end` (None: forever).
+
+    `marks` has `stale` if that was past already, and `relative` if its events are further apart than ALIGN says.
+    """
 
     query: str
     match: Match
     end: int | None
-    stale: bool
+    marks: frozenset[str]
 
 
 def fast_queries(plan: Plan) -> list[str]:
@@ -52,6 +55,7 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
         "limit": plan.graph.queries[name].limit,
         "valid": checked.query.valid,
         "stale": (checked.query.stale or "MARK").lower(),
+        "align": [{"variables": list(align.variables), "within": align.within} for align in checked.query.align],
         "read": name in derived,
     }
     streams = [
@@ -93,8 +97,8 @@ def _registered(plan: Plan, log: Path) -> dict[str, int]:
     return {name: known.get(_key(plan, name), moment) for name in fast_queries(plan)}
 
 
-def match_of(query: str, found: tuple[Any, int | None, bool]) -> Found:
+def match_of(query: str, found: tuple[Any, int | None, list[str]]) -> Found:
     """As the native core gives it."""
-    (number, at, events, select, window, group), end, stale = found
+    (number, at, events, select, window, group), end, marks = found
     match = Match(number, at, events, select, None if window is None else Window(*window), group)
-    return Found(query, match, end, stale)
+    return Found(query, match, end, frozenset(marks))

@@ -26,10 +26,17 @@ _COUNTERS: Final = {
         "stuck": "times that it did not return for a second",
     },
     "consumers": {"came": "events", "lost": "events that were not read in time", "stale": "events stale when pushed"},
-    "queries": {"found": "matches", "shed": "matches that were stale", "lost": "matches that were not read in time"},
+    "queries": {
+        "found": "matches",
+        "stale": "matches that were stale",
+        "relative": "matches with events further apart than ALIGN says",
+        "shed": "matches that were not delivered for that",
+        "lost": "matches that were not read in time",
+    },
     "levels": {"fired": "runs", "pauses": "rests that leave time to others"},
 }
-_LATENCIES: Final = {"consumers": "latency", "levels": "latency", "operators": "run"}
+_LATENCIES: Final = {"consumers": "latency", "queries": "latency", "levels": "latency", "operators": "run"}
+_MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the arrival in the log to the delivery"}
 _QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
 
 
@@ -40,7 +47,7 @@ def page(stats: Stats) -> str:
 
 def _lines(stats: Stats) -> Iterator[str]:
     for parts, counters in _COUNTERS.items():
-        one = "query" if parts == "queries" else parts.removesuffix("s")
+        one = _one(parts)
         for counter, meaning in counters.items():
             name = f"cepheid_{one}_{counter}_total"
             yield f"# HELP {name} {meaning}"
@@ -49,9 +56,9 @@ def _lines(stats: Stats) -> Iterator[str]:
                 if counter in book:
                     yield f'{name}{{{one}="{_quoted(part)}"}} {book[counter]}'
     for parts, key in _LATENCIES.items():
-        one = parts.removesuffix("s")
+        one = _one(parts)
         name = f"cepheid_{one}_{key}_seconds"
-        yield f"# HELP {name} {'how long a run takes' if key == 'run' else 'from the last push to the delivery'}"
+        yield f"# HELP {name} {_MEANINGS.get(parts, 'from the last push to the delivery')}"
         yield f"# TYPE {name} summary"
         for part, book in stats.get(parts, {}).items():
             found = book.get(key)
@@ -68,6 +75,10 @@ def _lines(stats: Stats) -> Iterator[str]:
             name = f"cepheid_log_{field}" + ("" if kind == "gauge" else "_total")
             yield f"# TYPE {name} {kind}"
             yield f"{name} {value}"
+
+
+def _one(parts: str) -> str:
+    return "query" if parts == "queries" else parts.removesuffix("s")
 
 
 def _quoted(text: str) -> str:

@@ -6,8 +6,6 @@ A first line that names a consumer is never seen here: `{"consumer": "plant"}` g
 
 from __future__ import annotations
 
-import json
-
 from cepheid import _native
 
 TYPE_CHECKING = False
@@ -59,17 +57,17 @@ class Outlet:
 
     def stats(self) -> dict[str, Any]:
         """The engine's books, and under `delivered` what the clients of each consumer were sent and lost."""
-        return self._engine.stats() | {"delivered": json.loads(self._outlet.stats())}
+        return self._engine.stats() | {"delivered": _native.read_json(self._outlet.stats().encode())}
 
     def _answer(self, line: str) -> str:
-        asked: dict[str, Any] = json.loads(line)
+        asked: dict[str, Any] = _native.read_json(line.encode())
         key = next((key for key in asked if key in self._requests), None)
         if key is None:
             raise ValueError(
                 f'the first line is to name a consumer, such as {{"consumer": "plant"}}, or one of: '
                 f"{', '.join(sorted(self._requests))}"
             )
-        return json.dumps(self._requests[key](asked))
+        return _native.write_json(self._requests[key](asked))
 
 
 def _check_loopback(address: str) -> None:

@@ -11,16 +11,17 @@ The process is to be small: it loads and plans nothing, and imports as little as
 
 from __future__ import annotations
 
-import json
+import _signal as signal  # type: ignore[import-not-found]  # without the names that `signal` gives its numbers
+import _thread
 import os
 import select
-import signal
 import sys
-import threading
 
+from cepheid._native import read_json, write_json
 from cepheid.service.outlet import Outlet
 from cepheid.service.running.engine import Running
 from cepheid.service.running.intake import Intake
+from cepheid.service.running.threads import Event, start
 
 TYPE_CHECKING = False
 
@@ -41,8 +42,8 @@ class Process:
         self._say = say
         self._asked: dict[int, _Asked] = {}
         self._number = 0
-        self._lock = threading.Lock()
-        self._is_ready = threading.Event()
+        self._lock = _thread.allocate_lock()
+        self._is_ready = Event()
         self._inside: Intake | None = None
         self._running = Running(order["job"])
         self._ready: dict[str, object] = {"pid": os.getpid(), "notices": self._running.native.notices()}
@@ -52,7 +53,7 @@ class Process:
             suppliers = self._inside.listening[0]
             self._ready["suppliers"] = self._inside.listening
         self._running.follow(order["job"], order["log"], suppliers, order["token"])
-        requests = {"apply": self._ask, "trace": lambda _: json.loads(self._running.native.trace())}
+        requests = {"apply": self._ask, "trace": lambda _: read_json(self._running.native.trace().encode())}
         self._outlet = Outlet(self._running, order["deliver"], order["token"], requests)
         self._ready["consumers"] = self._outlet.address
 
@@ -110,7 +111,7 @@ class _Asked:
     """What waits for an answer from above."""
 
     def __init__(self) -> None:
-        self.come = threading.Event()
+        self.come = Event()
         self.answer: object = None
 
 
@@ -121,10 +122,10 @@ def main() -> int:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    writing = threading.Lock()
+    writing = _thread.allocate_lock()
 
     def say(message: Message) -> None:
-        data = json.dumps(message).encode() + b"\n"
+        data = write_json(message).encode() + b"\n"
         with writing:
             while data:
                 data = data[os.write(below, data) :]
@@ -163,7 +164,7 @@ def _stops() -> int:
         signal.sigwait(numbers)
         os.close(writing)
 
-    threading.Thread(target=wait, name="signals", daemon=True).start()
+    start(wait)
     return reading
 
 
@@ -179,7 +180,7 @@ def _messages(source: int, stop: int) -> Iterator[Message]:
             return
         *whole, rest = data.split(b"\n")
         for line in whole:
-            yield json.loads(b"".join((*parts, line)))
+            yield read_json(b"".join((*parts, line)))
             parts = []
         parts.append(rest)
 

@@ -1,5 +1,6 @@
 //! FFT: the magnitude of each of an array's n frequencies, as `abs(fft(x))` of numpy.
 
+use std::cell::RefCell;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustfft::num_complex::Complex;
@@ -16,14 +17,24 @@ fn planned(length: usize) -> Arc<dyn Transform<f64>> {
     planner.plan_fft_forward(length)
 }
 
+/// What a transform needs room for.
+#[derive(Default)]
+struct Room {
+    samples: Vec<Complex<f64>>,
+    scratch: Vec<Complex<f64>>,
+    magnitudes: Vec<f64>,
+}
+
+thread_local! {
+    /// A thread runs one operator at a time, and there are more operators than threads.
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
 /// Transforms.
 pub struct Fft {
     payload: usize,
     /// The transform of the length that came last.
     transform: Option<Arc<dyn Transform<f64>>>,
-    samples: Vec<Complex<f64>>,
-    scratch: Vec<Complex<f64>>,
-    magnitudes: Vec<f64>,
 }
 
 impl Fft {
@@ -32,50 +43,51 @@ impl Fft {
         Fft {
             payload,
             transform: None,
-            samples: Vec::new(),
-            scratch: Vec::new(),
-            magnitudes: Vec::new(),
         }
     }
 
-    fn transform(&mut self) {
-        let length = self.samples.len();
-        self.magnitudes.clear();
+    fn transform(&mut self, room: &mut Room) {
+        let length = room.samples.len();
+        room.magnitudes.clear();
         if length == 0 {
             return;
         }
         let known = self.transform.take().filter(|transform| transform.len() == length);
         let transform = known.unwrap_or_else(|| planned(length));
         let needed = transform.get_inplace_scratch_len();
-        if self.scratch.len() < needed {
-            self.scratch.resize(needed, Complex::default());
+        if room.scratch.len() < needed {
+            room.scratch.resize(needed, Complex::default());
         }
-        transform.process_with_scratch(&mut self.samples, &mut self.scratch[..needed]);
+        transform.process_with_scratch(&mut room.samples, &mut room.scratch[..needed]);
         self.transform = Some(transform);
-        self.magnitudes.extend(self.samples.iter().map(|x| x.re.hypot(x.im)));
+        room.magnitudes.extend(room.samples.iter().map(|x| x.re.hypot(x.im)));
     }
 
-    /// The magnitudes of bytes, for whoever calls it from elsewhere.
+    /// Gives the magnitudes of bytes, for whoever calls it from elsewhere.
     #[cfg(feature = "exported")]
-    pub(super) fn magnitudes(&mut self, samples: &[u8]) -> &[f64] {
-        self.samples.clear();
-        self.samples
-            .extend(samples.iter().map(|x| Complex::from(f64::from(*x))));
-        self.transform();
-        &self.magnitudes
+    pub(super) fn magnitudes(&mut self, samples: &[u8], take: impl FnOnce(&[f64])) {
+        ROOM.with_borrow_mut(|room| {
+            room.samples.clear();
+            room.samples
+                .extend(samples.iter().map(|x| Complex::from(f64::from(*x))));
+            self.transform(room);
+            take(&room.magnitudes);
+        });
     }
 }
 
 impl Process for Fft {
     fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
         let value = inputs.get(0).map_or(Val::Null, |record| record.get(self.payload));
-        self.samples.clear();
-        match value {
-            Val::Bytes(x) => self.samples.extend(x.iter().map(|x| Complex::from(f64::from(*x)))),
-            Val::Floats(x) => self.samples.extend(x.iter().map(|x| Complex::from(*x))),
-            _ => return out.emit(&mut |_| Ok(())),
-        }
-        self.transform();
-        out.emit(&mut |draft| draft.set(0, &Val::Floats(&self.magnitudes)))
+        ROOM.with_borrow_mut(|room| {
+            room.samples.clear();
+            match value {
+                Val::Bytes(x) => room.samples.extend(x.iter().map(|x| Complex::from(f64::from(*x)))),
+                Val::Floats(x) => room.samples.extend(x.iter().map(|x| Complex::from(*x))),
+                _ => return out.emit(&mut |_| Ok(())),
+            }
+            self.transform(room);
+            out.emit(&mut |draft| draft.set(0, &Val::Floats(&room.magnitudes)))
+        })
     }
 }

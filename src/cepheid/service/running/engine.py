@@ -6,8 +6,6 @@ over a log `levels`, `queries` and `derived`.
 
 from __future__ import annotations
 
-import json
-
 from cepheid import _native
 from cepheid.service.running.functions import Functions
 from cepheid.service.running.lanes import Lanes
@@ -77,13 +75,16 @@ class Running:
 
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
-        found: dict[str, Any] = json.loads(self.native.stats())
+        found: dict[str, Any] = _native.read_json(self.native.stats().encode())
         fed = self.native.fed()
         if fed is not None:
             found["log"] = fed
-        words = ("found", "shed", "lost")
-        counts = self.native.query_counts().items()
-        found["queries"] = {name: dict(zip(words, numbers, strict=True)) for name, numbers in counts}
+        found["queries"] = self.queries()
+        return found
+
+    def queries(self) -> dict[str, Any]:
+        """The books of the queries in the fast lane, by name."""
+        found: dict[str, Any] = _native.read_json(self.native.query_stats().encode())
         return found
 
     def close(self, timeout: float = 5.0) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]
 import os
-import signal
-import threading
 
 from cepheid._native import run_intake
+from cepheid.service.running.threads import Event, start
 
 
 class Intake:
@@ -14,12 +14,12 @@ class Intake:
 
     def __init__(self, config: str) -> None:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._ready = threading.Event()
+        self._ready = Event()
         self._failure: str | None = None
         #: The addresses it listens on.
         self.listening: list[str] = []
-        self._thread = threading.Thread(target=self._run, args=(config,), name="intake", daemon=True)
-        self._thread.start()
+        self._ended = Event()
+        start(self._run, config)
         self._ready.wait()
         if self._failure is not None:
             self.stop()
@@ -34,7 +34,7 @@ class Intake:
         if self._writing < 0:
             return
         os.write(self._writing, bytes([signal.SIGTERM]))
-        self._thread.join()
+        self._ended.wait()
         os.close(self._writing)
         os.close(self._reading)
         self._writing = -1
@@ -50,3 +50,4 @@ class Intake:
             self._failure = str(error)
         finally:
             self._ready.set()
+            self._ended.set()

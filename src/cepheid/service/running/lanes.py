@@ -6,10 +6,9 @@ others, so that it delays none of them, until the next start puts them together.
 
 from __future__ import annotations
 
-import json
 import os
 
-from cepheid._native import log_commit, log_committed
+from cepheid._native import log_commit, log_committed, read_json, write_json
 
 TYPE_CHECKING = False
 
@@ -80,7 +79,7 @@ class Lanes:
             "streams": list({s["name"]: s for query in queries.values() for s in query["streams"]}.values()),
         }
         named = [(name, query["spec"]["plan"], query["outputs"], query["groups"]) for name, query in queries.items()]
-        self._engine.start_lane(self._log, json.dumps(spec), named)
+        self._engine.start_lane(self._log, write_json(spec), named)
 
 
 def _free(level: str, in_use: set[str]) -> str:
@@ -95,8 +94,8 @@ def _free(level: str, in_use: set[str]) -> str:
 def read(path: str) -> dict[str, Any]:
     """What is written down beside the log; nothing, if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            content: dict[str, Any] = json.load(file)
+        with open(path, "rb") as file:
+            content: dict[str, Any] = read_json(file.read())
     except FileNotFoundError:
         return {}
     return content
@@ -104,5 +103,5 @@ def read(path: str) -> dict[str, Any]:
 
 def _write(path: str, content: dict[str, Any]) -> None:
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(content, file)
+        file.write(write_json(content))
     os.replace(f"{path}.new", path)
