@@ -28,8 +28,9 @@ from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service.log import DUPLICATE, LATE, Extent, LogReader, OffsetGone, Row, commit, extent
+from cepheid.spark.archive import LOG_LATE, LOG_OFFSET, logged_schema
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
-from cepheid.spark.validate import check_columns, event_schema
+from cepheid.spark.validate import check_columns, event_column, event_schema
 
 NAME: Final = "cepheid"
 #: How many offsets a task reads.
@@ -101,7 +102,7 @@ class _Log:
                             f"the log {self.source} has nothing at offset {reader.offset}, and had up to {span.end}; "
                             "it is not the log that the checkpoint was begun with"
                         )
-                    held += self._events(rows, streams, span.end)
+                    held += self._rows(rows, streams, span.end, apart="stream" not in schema.names)
                     if len(held) >= _ROWS:
                         yield self._batch(held, schema)
                         held = []
@@ -112,6 +113,18 @@ class _Log:
             ) from gone
         if held:
             yield self._batch(held, schema)
+
+    def _rows(self, rows: list[Row], streams: list[Stream], end: int, *, apart: bool) -> Iterator[dict[str, Any]]:
+        """Rows of `log_schema`, or, each stream apart from the others, of `apart_schema`."""
+        if not apart:
+            yield from self._events(rows, streams, end)
+            return
+        columns = [event_column(stream) for stream in streams]
+        for offset, flags, number, event_id, time, values, *_ in rows:
+            if offset < end and streams[number].name in self.streams:
+                event = dict(zip(streams[number].attributes, values, strict=True))
+                event |= {"id": event_id, "time": time, LOG_OFFSET: offset, LOG_LATE: bool(flags & LATE)}
+                yield {columns[number]: None if flags & DUPLICATE else event}
 
     def _events(self, rows: list[Row], streams: list[Stream], end: int) -> Iterator[dict[str, Any]]:
         wanted = {number: stream for number, stream in enumerate(streams) if stream.name in self.streams}
@@ -220,6 +233,11 @@ def log_schema(streams: Sequence[Stream], clocks: Mapping[str, Mapping[str, int]
     for name in ("late", "duplicate"):
         fields[name] = st.StructField(name, st.BooleanType())
     return st.StructType(list(fields.values()))
+
+
+def apart_schema(streams: Sequence[Stream]) -> st.StructType:
+    """A column for each stream, as `validate` has them; a duplicate is null in all of them."""
+    return st.StructType([st.StructField(event_column(stream), logged_schema(stream)) for stream in streams])
 
 
 class _Batch(DataSourceReader):
