@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "demo": "The campus, end to end; ends by itself with a summary.",
     "check": "Say everything that is wrong with an application.",
     "match": "Print what a query finds in files of events.",
+    "query": "Print what a query finds in what an application has archived.",
     "service": "Run the intake and the real-time engine of an application.",
     "top": "Show what a running service does, anew every second.",
     "explain": "Show what the planner made of an application, and why.",
