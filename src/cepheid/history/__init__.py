@@ -1,1 +1,1 @@
-"""Queries about the past, from the archive and the log, by several strategies that give the same matches."""
+"""Where the log, which is the service's, and Spark meet: past, present and future events as one."""
