@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn bytes_compare_as_matches_do() {
         let mut matches = Vec::new();
-        let ids = ["", "\0", "a", "a\0b", "ab"].map(|id| Id::Str(id.into()));
+        let ids = ["\0", "a", "a\0b"].map(|id| Id::Str(id.into()));
         let mut bounds = vec![Bound::Unbound, Bound::Many(Vec::new())];
-        for id in ids.into_iter().chain([-7, 0, 300].map(Id::Int)) {
+        for id in ids.into_iter().chain([-7, 300].map(Id::Int)) {
             let stream = u16::from(matches!(id, Id::Int(_)));
-            for time in [-5, 0, 9] {
+            for time in [-5, 9] {
                 bounds.push(Bound::One(event(time, stream, id.clone())));
                 bounds.push(Bound::Many(vec![
                     event(-9, stream, id.clone()),

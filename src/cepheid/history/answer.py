@@ -20,7 +20,7 @@ from cepheid.app.application import Application
 from cepheid.history.asked import Asked, asked
 from cepheid.history.frames import Layout, in_times
 from cepheid.history.hybrid import hybrid
-from cepheid.history.past import Past, archive_for
+from cepheid.history.past import Past, check_past, past_of
 from cepheid.history.replay import replay
 from cepheid.language import syntax
 
@@ -49,10 +49,11 @@ class Answer:
         """The matches in order, each as rule O1 has it."""
         return map(json.loads, self.lines())
 
-    def lines(self) -> Iterator[str]:
-        """The matches in order, as lines of JSON."""
+    def lines(self, on_found: Callable[[int], object] = lambda total: None) -> Iterator[str]:
+        """The matches in order, as lines of JSON. Once all are found, `on_found` is told how many there are."""
         with self._found() as found:
             total = found.count()
+            on_found(total)
             if total == 0:
                 return
             ordered = found.repartitionByRange(-(-total // _PART), "order").sortWithinPartitions("order")
@@ -107,9 +108,9 @@ def query(
     """
     moment = clock.time_ns() // 1000 if now is None else now
     found = asked(app, text, moment)
-    archive = archive_for(app, found.streams)
+    check_past(app)
     if spark is None:
         from cepheid.spark.session import session
 
         spark = session("cepheid query")
-    return Answer(Past(spark, archive), found, strategy)
+    return Answer(past_of(spark, app), found, strategy)

@@ -15,6 +15,7 @@ from cepheid.language.output import MatchPrinter
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.knowledge import portable
+from cepheid.spark.matching import is_alone
 
 #: A match: bytes to sort it by (rule O2), and its line (rule O1).
 FOUND: Final = st.StructType(
@@ -39,7 +40,7 @@ def matching(layout: Layout, now: int) -> Callable[[Iterable[pa.RecordBatch]], I
         for place, stream in enumerate(layout.names)
     ]
 
-    single = layout.is_single
+    alone = is_alone(checked)
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         matcher = Matcher(checked, now)
@@ -53,12 +54,12 @@ def matching(layout: Layout, now: int) -> Callable[[Iterable[pa.RecordBatch]], I
                     columns = [own.column(event_id), own.column("time"), *(own.column(c) for c in attributes)]
                     named = pa.RecordBatch.from_arrays(columns, ["id", "time", *attributes.values()])
                     matcher.push_batch(named, stream)
-            if single:  # in no order, and no event has to do with another
+            if alone:  # in no order: what is in the next batch may be earlier
                 yield from lines(matcher.advance_ordered(None), printer)
                 matcher = Matcher(checked, now)
-            else:
-                # The rows of a task come in order of time, so none before the last one's is still to come.
-                yield from lines(matcher.advance_ordered(batch.column("time")[-1].as_py()), printer)
+                continue
+            # The rows of a task come in order of time, so none before the last one's is still to come.
+            yield from lines(matcher.advance_ordered(batch.column("time")[-1].as_py()), printer)
         yield from lines(matcher.advance_ordered(None), printer)
 
     return in_executor

@@ -7,7 +7,7 @@ streams may differ in both; `k0`, ... the key of the events that can be in one m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from cepheid.model.types import Type
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import with_known
-from cepheid.spark.matching import SPARK_TYPES
+from cepheid.spark.matching import SPARK_TYPES, always_bound, is_alone
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,6 @@ class Layout:
     def is_moving(self) -> bool:
         """Whether the query has a window that moves over one variable."""
         return any(isinstance(w, syntax.EventWindow) for w in self.checked.query.windows)
-
-    @property
-    def is_single(self) -> bool:
-        """Whether each event is a match by itself."""
-        query = self.checked.query
-        return len(query.ranges) == 1 and not self.is_moving and not query.seq
 
     def _part(self, members: Mapping[str, tuple[str, ...]]) -> dict[str, str] | None:
         part: dict[str, str] = {}
@@ -177,7 +171,7 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
 
 def gathered(events: DataFrame, layout: Layout) -> DataFrame:
     """Brings together what can be in one match, in order of time."""
-    if layout.is_single:
+    if is_alone(layout.checked):
         return events
     keys = [sf.col(f"k{number}") for number in range(len(layout.keys))]
     if not keys:
@@ -188,16 +182,3 @@ def gathered(events: DataFrame, layout: Layout) -> DataFrame:
         for key in keys:
             events = events.where(key.isNotNull())
     return events.repartition(*keys).sortWithinPartitions("time")
-
-
-def always_bound(query: syntax.Query) -> set[str]:
-    """The variables that are bound in every match."""
-    return {r.variable for r in query.ranges} - set(_loose(query))
-
-
-def _loose(query: syntax.Query) -> Iterator[str]:
-    for step in query.seq:
-        if isinstance(step, syntax.Maybe | syntax.Absent | syntax.AnyOf) or (
-            isinstance(step, syntax.Many) and step.least == 0
-        ):
-            yield from syntax.step_variables(step)

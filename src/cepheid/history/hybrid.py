@@ -1,4 +1,4 @@
-"""Strategy: semantic filters, FILTERs and the time range by Spark, what survives through the native matcher in parallel.
+"""Strategy: semantic filters, FILTERs and time range by Spark, what survives through the native matcher in parallel.
 
 The paper's hybrid of replay and rewriting (section 5.3): conditions on one event are judged in the database, once for
 all events; what relates events to each other in the engine. Events are brought together by the query's key.
