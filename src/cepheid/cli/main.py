@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "run": "Run an application: intake, real-time service and Spark pipeline.",
     "check": "Say everything that is wrong with an application.",
     "match": "Print what a query finds in files of events.",
+    "query": "Print what a query finds in what an application has archived.",
     "service": "Run the intake and the real-time engine of an application.",
     "pipeline": "Run what of an application is placed on Spark.",
     "top": "Show what a running service does, anew every second.",
