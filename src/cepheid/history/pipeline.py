@@ -31,12 +31,15 @@ from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
 from cepheid.spark.application import archive_of, file_inputs
 from cepheid.spark.archive import Archive, check_writable
+from cepheid.spark.care import remove_before
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
+#: Seconds between two looks at what is older than the archive is to keep.
+_AGEING: Final = 3600.0
 #: A part that fails is started again, after so many seconds each time; then it stays away.
 _PAUSES: Final = (1.0, 5.0, 25.0)
 
@@ -81,6 +84,7 @@ class Pipeline:
         self.tally = Tally()
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
+        self._aged = time.monotonic()
         self._parts: dict[str, Part] = {}
         self._files: list[ArchiveRun] = []
         try:
@@ -116,12 +120,17 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, a few times. To be called every now and then."""
+        """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
                 self._fail(part, essence(str(part.query.exception())))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
+        section = self._app.sections.archive
+        if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
+            self._aged = time.monotonic()
+            streams = list(self._plan.graph.streams.values())
+            remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
     @property
     def lost(self) -> list[str]:
