@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cepheid.spark.jars import delta_jars
+from cepheid.spark.jars import delta_jars, kafka_jars
 from cepheid.spark.java import find_java
 
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -56,13 +56,14 @@ class SparkNotStarted(RuntimeError):
     """Spark's own process ended before there was a session. The message has the last that it said."""
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+def configure(builder: SparkSession.Builder, *, kafka: bool = False) -> SparkSession.Builder:
     """Adds what Cepheid needs to a builder of one's own: `spark = configure(SparkSession.builder).getOrCreate()`.
 
-    What the builder already has stays. Raises JavaMissing and JarsUnavailable.
+    With `kafka` Spark can read and write topics. What the builder already has stays. Raises JavaMissing and
+    JarsUnavailable.
     """
     own = builder._options
-    jars = [str(jar) for jar in delta_jars()]
+    jars = [str(jar) for jar in (*delta_jars(), *(kafka_jars() if kafka else []))]
     builder.config("spark.jars", _joined(own.get("spark.jars"), jars))
     builder.config("spark.sql.extensions", _joined(own.get("spark.sql.extensions"), [_DELTA_EXTENSION]))
     return _with_defaults(builder, _NEEDED)
@@ -79,11 +80,12 @@ def _joined(present: str | None, added: list[str]) -> str:
     return ",".join(dict.fromkeys([*(present or "").split(","), *added])).strip(",")
 
 
-def session(name: str = "cepheid", **conf: str) -> SparkSession:
+def session(name: str = "cepheid", *, kafka: bool = False, **conf: str) -> SparkSession:
     """The caller's active session as it is, or else a new local one, quiet and reachable from this machine only.
 
-    `conf` has further settings for a new one: `session(**{"spark.driver.memory": "4g"})`. Raises JavaMissing and
-    JarsUnavailable, before pyspark could fail in its own words.
+    A new one can read and write Kafka's topics if `kafka` says so. `conf` has further settings for it:
+    `session(**{"spark.driver.memory": "4g"})`. Raises JavaMissing and JarsUnavailable, before pyspark could fail in its
+    own words.
     """
     try:
         return SparkSession.active()
@@ -91,7 +93,8 @@ def session(name: str = "cepheid", **conf: str) -> SparkSession:
         pass  # there is none
     os.environ["JAVA_HOME"] = str(find_java().home)
     builder = _with_defaults(SparkSession.Builder(), conf | {"spark.app.name": name})
-    _with_defaults(configure(builder), _OURS | {"spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))})
+    parts = {"spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
+    _with_defaults(configure(builder, kafka=kafka), _OURS | parts)
     if builder._options["spark.master"].startswith("local"):
         _with_defaults(builder, {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
         # Not whatever `python3` is on PATH, or in a profile: the workers must be able to import cepheid.
