@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,14 @@ from cepheid.history.answer import query
 from cepheid.history.archiving import Tally, archive_log
 from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
+from cepheid.history.follow import follow
 from cepheid.history.past import ArchiveAbsent, ArchiveDiffers, NothingToAsk
 from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
 from cepheid.model.time import parse_instant
 from cepheid.plan.matcher import Matcher
 from cepheid.service.intake import config_of, start
+from cepheid.service.log import LogReader
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_batch, archive_of
 
@@ -184,6 +188,27 @@ def test_log_and_archive_are_one(spark: SparkSession, tmp_path: Path) -> None:
         supplier.flush()
         assert found() == wanted(120)
         assert len(wanted(120)) > len(wanted(90)) > len(wanted(50)) > 0
+
+        came: list[str] = []
+        answer = query(app, RISING, spark=spark)
+        ready, end = threading.Event(), threading.Event()
+        follower = threading.Thread(
+            target=follow,
+            args=(answer, came.append),
+            kwargs={"on_mark": lambda mark: ready.set(), "stopped": end.is_set},
+        )
+        follower.start()
+        assert ready.wait(120)
+        past = len(came)
+        more = [replace(e, id=e.id + 1000, time=e.time + 2_400_000_000) for e in events]  # type: ignore[operator]
+        supplier.push_many([*more[:60], Event("air", 5000, parse_instant("2012-05-07T14:00"), {})])
+        supplier.flush()
+        sound = [one.event for one in LogReader(tmp_path / "log") if not one.late and not one.duplicate]
+        expected = [match.id for match in Matcher(asked(app, RISING, 0).checked).matches(sound)]
+        follower.join(60)  # the last event is beyond WITHIN, by more than the lateness
+        assert not follower.is_alive()
+        assert [json.loads(line)["id"] for line in came] == expected
+        assert 0 < past < len(expected)
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:
