@@ -23,8 +23,8 @@ def simpler(case: Case) -> Case | None:
                 steps.append(step)
     while steps and isinstance(steps[0], syntax.Absent):
         steps.append(steps.pop(0))
-    ended = [s for s in steps if isinstance(s, syntax.Absent)]
-    plain = [s for s in steps if not isinstance(s, syntax.Absent)]
+    ended: list[syntax.Step] = [s for s in steps if isinstance(s, syntax.Absent)]
+    plain: list[syntax.Step] = [s for s in steps if not isinstance(s, syntax.Absent)]
     steps = [*plain[:1], *ended, *plain[1:]] if len(plain) > 1 else plain
     kept = {v for step in steps for v in step_variables(step)} | (
         set() if steps else {r.variable for r in query.ranges}

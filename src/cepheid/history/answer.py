@@ -72,7 +72,7 @@ class Answer:
                 yield row[0]
 
     def dataframe(self) -> DataFrame:
-        """The matches in order, as columns: id, time, events, select; for batch and session windows, window and group."""
+        """The matches in order, as columns: id, time, events, select; for batch and session windows also their own."""
         with self._explained():
             schema = from_arrow_schema(match_schema(self.asked.checked))
             found = self.run().orderBy("order")
