@@ -33,6 +33,8 @@ class Application:
     graph: Graph
     folder: Path
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    #: Where things are written, for what is found out later.
+    locate: Locator = field(default=lambda problem: None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ def assemble(
     problems += planner.check(graph)
     diagnostics = diagnose(problems, locate)
     warnings = tuple(d for d in diagnostics if d.severity == "warning")
-    return Application(sections, graph, folder, warnings), diagnostics
+    return Application(sections, graph, folder, warnings, locate), diagnostics
 
 
 def _normalised(sections: ApplicationSection, graph: Graph, folder: Path) -> Graph:

@@ -11,7 +11,7 @@ from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.cache import default_cache
 from cepheid.knowledge.errors import KnowledgeError
-from cepheid.knowledge.modes import SemanticFilter
+from cepheid.knowledge.modes import ENTRIES, Percent, SemanticFilter
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import Table
 from cepheid.language.checker import Checked
@@ -32,6 +32,10 @@ class Known:
     annotations: Annotations
     mode: Mode = "auto"
     prefixes: Mapping[str, str] = field(default_factory=lambda: WELL_KNOWN_PREFIXES)
+    #: Of a cache.
+    size: int | Percent = ENTRIES
+    #: How long a buffer gathers events, in microseconds.
+    interval: int = 0
 
     def catalogue(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue in which an attribute goes by every property that is the same (rule P5)."""
@@ -47,7 +51,7 @@ class Known:
         if not open_ends:
             return None
         mode = "buffer+cache" if self.mode in ("auto", "index") else self.mode
-        return SemanticFilter(open_ends, self.knowledge, mode)  # type: ignore[arg-type]
+        return SemanticFilter(open_ends, self.knowledge, mode, self.size)  # type: ignore[arg-type]
 
 
 def known(application: Application | None, more: Sequence[str] = ()) -> Known | None:
@@ -67,8 +71,12 @@ def known(application: Application | None, more: Sequence[str] = ()) -> Known | 
         prefixes=prefixes,
     )
     streams = application.sections.streams if application is not None else {}
-    mode: Mode = section.semantics if section is not None else "auto"
-    return Known(knowledge, Annotations.of(streams, prefixes, folder), mode, prefixes)
+    annotations = Annotations.of(streams, prefixes, folder)
+    if section is None:
+        return Known(knowledge, annotations, prefixes=prefixes)
+    wanted = section.semantics
+    size = Percent(wanted.size) if isinstance(wanted.size, float) else wanted.size
+    return Known(knowledge, annotations, wanted.mode, prefixes, size, wanted.interval)
 
 
 def _loaded(sources: Sequence[str], **options: Any) -> Knowledge:
