@@ -114,3 +114,48 @@ def test_a_changed_constant_takes_its_place_and_the_state_stays(known: Known) ->
     (match,) = running.feed("s1", 5)
     assert dict(match.select) == {"a": 1, "b": 3}
     assert running.matcher.renewed == 1
+
+
+ABOVE = """SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
+PATH {?a :flow ?f . :Limit :is ?l . FILTER (?f > ?l) . ?a :src/:in ?r} PATH {?b :flow ?g . FILTER (?g < 10)}"""
+
+
+@pytest.mark.parametrize("selected", ["?a.id AS a, ?b.id AS b", "?f, ?g", "?a.id AS a, ?r"])
+def test_the_state_stays_whatever_becomes_of_a_constant(known: Known, selected: str) -> None:
+    running = Running(f"SELECT {selected} {ABOVE}", known)
+    low, high = triple("Limit", "is", 100), triple("Limit", "is", 200)
+    running.feed("s1", 150)
+    known.knowledge.apply([high], [])  # two limits: above one of them is enough
+    running.feed("s1", 150)
+    assert len(running.feed("s1", 5)) == 2
+    known.knowledge.apply([], [low, high])  # none: nothing can be above it
+    running.feed("s1", 500)
+    assert len(running.feed("s1", 5)) == 2
+    known.knowledge.apply([high], [])
+    running.feed("s1", 150)
+    running.feed("s1", 250)
+    assert len(running.feed("s1", 5)) == 3
+    assert (running.matcher.renewed, running.matcher.begun) == (3, 0)
+
+
+def test_where_the_state_does_not_fit_the_query_begins_anew(known: Known, caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(f"SELECT ?f {ABOVE}", known)
+    running.feed("s1", 150)
+    known.knowledge.apply([triple("Limit", "is", "r1")], [])  # a room is no number: FILTER can't say that
+    running.feed("s1", 160)
+    assert [match.select["f"] for match in running.feed("s1", 5)] == [160.0]
+    assert running.matcher.begun == 1
+    assert "begins anew" in caplog.text
+
+
+def test_a_condition_of_the_match_follows_too(known: Known) -> None:
+    text = """SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
+    PATH {?a :src/:in/a :Office . :Limit :is ?l . ?l :of ?a} OR PATH {?b :src/:in/a :Office}"""
+    running = Running(text, known)
+    assert not running.feed("s1")
+    assert not running.feed("s2")
+    assert running.feed("s1")
+    known.knowledge.apply([], [triple("Limit", "is", 100)])
+    assert not running.feed("s2")
+    assert running.feed("s1")
+    assert running.matcher.begun == 0

@@ -84,6 +84,16 @@ def test_P2_a_group_is_split_by_shared_variables() -> None:
     assert selected(f"SELECT ?a.id AS a, ?b.id AS b {order} {joined}", events("s1", "s3", "s2")) == [{"a": 1, "b": 3}]
 
 
+@pytest.mark.parametrize("limits", [":k :is ?l .", "VALUES ?l {2 9}"])
+def test_P2_what_only_a_filter_connects_is_with_the_event_that_it_reads(limits: str) -> None:
+    order = "SEQ (?a, ?b) WINDOW (?a, ?b, 1min)"
+    path = f"PATH {{?a :src/:in ?r . ?b :src/:in ?r . {limits} ?a :flow ?v . FILTER (?v > ?l)}}"
+    given = [*events("s1", flow=2.5), Event("a", 2, 2 * SECOND, {"sensor": "s1", "flow": 0.5})]
+    given.append(Event("a", 3, 3 * SECOND, {"sensor": "s2", "flow": 0.5}))
+    found = selected(f"SELECT ?a.id AS a, ?b.id AS b {order} {path}", given, f"{ROOMS} :k :is 2, 9 .")
+    assert found == [{"a": 1, "b": 2}, {"a": 1, "b": 3}]
+
+
 def test_P2_what_names_no_event_is_known_now() -> None:
     assert ids(selected("SELECT ?e.id FROM (?e, a) PATH {:s1 :in :r1}", events("s1", "s2"))) == [1, 2]
     assert ids(selected("SELECT ?e.id FROM (?e, a) PATH {:s1 :in :r2}", events("s1", "s2"))) == []
@@ -124,6 +134,11 @@ def test_P4_paths_of_different_events_are_judged_on_the_match() -> None:
         {"a": 1, "b": 3},
         {"a": 2, "b": 3},
     ]
+
+
+def test_a_condition_on_what_an_unbound_event_has_says_nothing() -> None:
+    text = "SELECT ?e.id AS e, ?f.id AS f SEQ (ANY(?e, ?f)) JOIN (?r = ?q) PATH {?e :src/:in ?r} PATH {?f :src/a ?q}"
+    assert selected(text, events("s1", "s3")) == [{"e": 1, "f": None}, {"e": 2, "f": None}]
 
 
 def test_a_variable_that_may_be_unbound() -> None:

@@ -41,9 +41,12 @@ class Known:
         """The catalogue in which an attribute goes by every property that is the same (rule P5)."""
         return replace(catalogue, properties=normalise(catalogue.properties, self.knowledge))
 
-    def lower(self, checked: Checked, tables: dict[str, Table] | None = None) -> Semantic:
-        """The query with its PATHs judged by what is known; `tables` are those of queries that stand together."""
-        return lower(checked, self.knowledge, self.annotations, self.mode, tables)
+    def lower(self, checked: Checked, tables: dict[str, Table] | None = None, like: Semantic | None = None) -> Semantic:
+        """The query with its PATHs judged by what is known; `tables` are those of queries that stand together.
+
+        `like` is what an earlier version of the knowledge made of it.
+        """
+        return lower(checked, self.knowledge, self.annotations, self.mode, tables, like)
 
     def filter(self, semantic: Semantic) -> SemanticFilter | None:
         """What judges the PATHs that are not indexed; None if all are."""

@@ -7,9 +7,11 @@ stays as it was judged.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from cepheid.app.known import Known
 from cepheid.knowledge.index import fill
@@ -19,12 +21,16 @@ from cepheid.language.checker import Checked
 from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Budget, Matcher
+from cepheid.plan.semantic import Semantic
+
+_log: Final = logging.getLogger("cepheid.knowledge")
 
 
 class LiveMatcher:
     """A Matcher of a query with PATHs that follows its knowledge.
 
-    `refreshed` counts the keys that changes had asked for again, `renewed` how often the query was lowered anew.
+    `refreshed` counts the keys that changes had asked for again, `renewed` how often the query was lowered anew, and
+    `begun` how often what was held did not fit it then, and was let go of.
     """
 
     def __init__(
@@ -38,11 +44,10 @@ class LiveMatcher:
             known.knowledge.listen(self._note)
             self.version = version
             self._begin()
-        self.refreshed = 0
-        self.renewed = 0
+        self.refreshed = self.renewed = self.begun = 0
 
-    def _begin(self) -> None:
-        self._semantic = self._known.lower(self._original)
+    def _begin(self, like: Semantic | None = None) -> None:
+        self._semantic = self._known.lower(self._original, like=like)
         self.checked = self._semantic.checked
         self._filter = self._known.filter(self._semantic)
         self._matcher = Matcher(self.checked, self._now, self._budget, eager=self._eager, semantic=self._filter)
@@ -86,6 +91,10 @@ class LiveMatcher:
 
     def _lower_anew(self) -> None:
         state = self._matcher.save()
-        self._begin()
-        self._matcher.restore(state.head, state.changed)
+        self._begin(self._semantic)
         self.renewed += 1
+        try:
+            self._matcher.restore(state.head, state.changed)
+        except ValueError:
+            self.begun += 1
+            _log.warning("the query begins anew, without what it held: the knowledge changed what is kept of events")

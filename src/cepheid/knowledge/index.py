@@ -148,10 +148,19 @@ def fill(lookup: PartLookup, knowledge: Knowledge) -> bool:
     if otherwise is not None:
         table.otherwise = rows.pop()
     else:
-        table.otherwise = ((False,),) if lookup.columns[:1] == (f"{FLAG}{lookup.part.flag}",) else ()
+        table.otherwise = _nothing(lookup)
     table.rows = dict(zip(keys, rows, strict=True))
     table.complete, table.version = True, version
     return True
+
+
+def empty(lookup: PartLookup) -> None:
+    """Makes a lookup's table that of a part that nothing fits."""
+    lookup.table.rows, lookup.table.otherwise, lookup.table.complete = {}, _nothing(lookup), True
+
+
+def _nothing(lookup: PartLookup) -> tuple[Row, ...]:
+    return ((False,),) if lookup.columns[:1] == (f"{FLAG}{lookup.part.flag}",) else ()
 
 
 _Domain: TypeAlias = "Callable[[], tuple[list[Key], Key | None]]"
