@@ -290,6 +290,38 @@ class ConsumerSection(Section):
     stale: Literal["mark", "shed"] = Field("mark", description="What to do with events that are no longer valid.")
 
 
+class DeltaSink(Section):
+    """A Delta table: a row a match, each exactly once."""
+
+    kind: Literal["delta"]
+    path: FilePath = Field(description="The folder of the table.")
+
+
+class FilesSink(Section):
+    """Files of matches, each match exactly once for readers that heed Spark's own list of them, as Spark does."""
+
+    kind: Literal["files"]
+    path: FilePath = Field(description="A folder.")
+    format: Literal["jsonl", "parquet"] = Field("jsonl", description="How the matches are written.")
+
+
+class KafkaSink(Section):
+    """A topic of Kafka: the match's id is the key, by which one that comes again after a failure is known."""
+
+    kind: Literal["kafka"]
+    brokers: str = Field("localhost:9092", description="Host and port of the brokers, by commas.")
+    topic: str = Field(description="The topic to write.")
+
+
+class ConsoleSink(Section):
+    """The terminal that the pipeline runs in: a line of JSON a match."""
+
+    kind: Literal["console"]
+
+
+SinkSection: TypeAlias = Annotated[DeltaSink | FilesSink | KafkaSink | ConsoleSink, Field(discriminator="kind")]
+
+
 class QuerySection(Section):
     """A χ-CEP query, in the file or in one of its own."""
 
@@ -301,6 +333,11 @@ class QuerySection(Section):
     )
     limit: int | None = Field(
         None, ge=1, description="The most events that are kept; needed where no WINDOW bounds what a query has to keep."
+    )
+    sink: SinkSection | None = Field(
+        None,
+        description="Where Spark puts the matches; left out, a Delta table `_matches/<query>` of the archive, or the "
+        "console if there is none.",
     )
 
 

@@ -1,6 +1,7 @@
 """The archive: every event, in a table for each stream, and every dead letter, each exactly once.
 
-    <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by
+    <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by;
+                               log_offset and log_late of what came through the log
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
     <archive>/_checkpoints/    what the pipelines into this archive have read
 
@@ -45,6 +46,9 @@ DEAD_LETTERS: Final = "_dead_letters"
 CHECKPOINTS: Final = "_checkpoints"
 #: The column that tables are partitioned by.
 DAY: Final = "day"
+#: Where an event stands in the log that it came through, and whether it was late there (rule E4).
+LOG_OFFSET: Final = "log_offset"
+LOG_LATE: Final = "log_late"
 #: What Delta says to all but one of those who make a table at the same time, or add a column to it.
 _CONFLICTS: Final = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _ATTEMPTS: Final = 5
@@ -100,7 +104,7 @@ def check_writable(archive: Archive, streams: Sequence[Stream]) -> None:
     The folder is made and a file written into it, since permission bits don't tell everything: not to root, nor of a
     read-only or full disk.
     """
-    check_columns(streams, reserved=[DAY])
+    check_columns(streams, reserved=[DAY, LOG_OFFSET, LOG_LATE])
     path = local(archive.path)
     if path is None:
         return  # Spark alone can tell
@@ -132,18 +136,42 @@ def append_batch(validated: DataFrame, streams: Sequence[Stream], archive: Archi
     validated = validated.persist()  # parsed once, for all tables
     try:
         counts = _count(validated, streams)
-        for stream in streams:
-            rows = counts.archived[stream.name]
-            if rows:
-                events = validated.transform(events_of(stream)).withColumn(DAY, _day(sf.col("time")))
-                _write(events, archive, stream.name, batch, {stream.name: rows})
+        _write_events(validated, streams, archive, batch, counts.archived)
         if counts.dead_letters:
             letters = validated.transform(dead_letters()).select(sf.current_timestamp().alias("received"), "*")
-            letters = letters.withColumn(DAY, _day(sf.col("received")))
-            _write(letters, archive, DEAD_LETTERS, batch, counts.dead_letters)
+            append_letters(letters, archive, batch, counts.dead_letters)
     finally:
         validated.unpersist()
     return counts
+
+
+def append_events(events: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch) -> tuple[Counts, int]:
+    """Writes events, a column of structs for each stream as `validate` has them.
+
+    Says how many there were, and how many rows had none.
+    """
+    events = events.withColumn("code", sf.lit(None)).persist()
+    try:
+        counts = _count(events, streams)
+        _write_events(events, streams, archive, batch, counts.archived)
+    finally:
+        events.unpersist()
+    own = {stream.name: counts.archived[stream.name] for stream in streams}
+    return Counts(own, {}), sum(counts.archived.values()) - sum(own.values())
+
+
+def append_letters(letters: DataFrame, archive: Archive, batch: Batch, counts: Mapping[str, int]) -> None:
+    """Writes dead letters, of which there are so many by code."""
+    _write(letters.withColumn(DAY, _day(sf.col("received"))), archive, DEAD_LETTERS, batch, counts)
+
+
+def _write_events(
+    events: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch, counts: Mapping[str, int]
+) -> None:
+    for stream in streams:
+        if rows := counts[stream.name]:
+            own = events.transform(events_of(stream)).withColumn(DAY, _day(sf.col("time")))
+            _write(own, archive, stream.name, batch, {stream.name: rows})
 
 
 def _count(validated: DataFrame, streams: Sequence[Stream]) -> Counts:
@@ -192,10 +220,23 @@ def _parquet_folder(archive: Archive, table: str, batch: Batch) -> str:
     return f"{archive.table(table)}/batch={batch.writer}-{batch.number}"
 
 
-def read(spark: SparkSession, archive: Archive, stream: Stream) -> DataFrame:
-    """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet."""
-    schema = event_schema(declared_for_spark(stream)).add(DAY, st.DateType())
-    return _read(spark, archive, stream.name, schema)
+def read(spark: SparkSession, archive: Archive, stream: Stream, *, late: bool = False) -> DataFrame:
+    """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet.
+
+    What came late through the log takes part in no query (rule E4), and is there only with `late`: then log_offset and
+    log_late tell, both null of what came from files.
+    """
+    schema = logged_schema(stream).add(DAY, st.DateType())
+    events = _read(spark, archive, stream.name, schema)
+    if LOG_LATE not in events.columns:
+        events = events.withColumns({LOG_OFFSET: sf.lit(None).cast("long"), LOG_LATE: sf.lit(None).cast("boolean")})
+    return events if late else events.where(f"NOT coalesce({LOG_LATE}, false)").drop(LOG_OFFSET, LOG_LATE)
+
+
+def logged_schema(stream: Stream) -> st.StructType:
+    """The columns of a stream's events that came through the log."""
+    schema = event_schema(declared_for_spark(stream))
+    return schema.add(LOG_OFFSET, st.LongType()).add(LOG_LATE, st.BooleanType())
 
 
 def read_dead_letters(spark: SparkSession, archive: Archive) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cepheid.app.known import Known
     from cepheid.spark.validate import Transform
 
+#: For each variable whether its lookups find anything, each for the rows of one stream.
+Flags: TypeAlias = dict[str, list[tuple[str, Column]]]
 #: Keys that are not known beforehand are taken from a batch DataFrame, up to so many.
 _MOST_KEYS: Final = 1_000_000
 
@@ -179,11 +181,9 @@ def portable(checked: Checked) -> Checked:
     return replace(checked, lookups=lookups, paths=Divided())
 
 
-def with_known(
-    frame: DataFrame, checked: Checked, columns: Mapping[str, Column]
-) -> tuple[DataFrame, dict[str, list[tuple[str, Column]]]]:
+def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]) -> tuple[DataFrame, Flags]:
     """The DataFrame joined with what is known: for each variable whether its lookups find anything, by stream."""
-    flags: dict[str, list[tuple[str, Column]]] = {}
+    flags: Flags = {}
     for number, lookup in enumerate(checked.lookups):
         if not isinstance(lookup, Lookup) or (lookup.columns and lookup.columns[0][0] == FLAG):
             continue

@@ -191,7 +191,7 @@ class ArchiveRun:
 
     def _process(self, records: DataFrame, number: int) -> None:
         if self._writer is None:
-            self._writer = _query_id(self._spark, self._checkpoint)
+            self._writer = query_id(self._spark, self._checkpoint)
         tally = Observation()
         tallied = sf.count(sf.lit(1)).alias("read")
         is_lines = self._format == "jsonl"
@@ -245,7 +245,7 @@ def _input_name(path: str | Path, file_format: Format) -> str:
     return f"{file_format}-{hashlib.blake2b(normal(path).encode(), digest_size=8).hexdigest()}"
 
 
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
+def query_id(spark: SparkSession, checkpoint: str) -> str:
     """The id that Spark gave to the query when it made the checkpoint: the same after a restart, new in a new one."""
     row = spark.read.schema("id STRING").json(literal(f"{checkpoint}/metadata")).first()
     if row is None:
