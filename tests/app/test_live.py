@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Triple
 
 from cepheid.app.known import Known
@@ -18,6 +20,8 @@ from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
+from tests.plan.path_strategies import LINKS, NODES, PathCase, cases
+from tests.plan.running import EXAMPLES
 
 NS = "http://x#"
 TURTLE = """@prefix : <http://x#> .
@@ -159,3 +163,36 @@ def test_a_condition_of_the_match_follows_too(known: Known) -> None:
     assert not running.feed("s2")
     assert running.feed("s1")
     assert running.matcher.begun == 0
+
+
+@st.composite
+def changed_triples(draw: st.DrawFn) -> Triple:
+    """A triple such as random ontologies have."""
+    kind = draw(st.sampled_from(["link", "link", "type", "limit", "serial"]))
+    subject, target = draw(st.sampled_from(NODES)), draw(st.sampled_from(NODES))
+    if kind == "link":
+        return triple(subject, draw(st.sampled_from(LINKS)), target)
+    if kind == "type":
+        return triple(subject, "a", draw(st.sampled_from(["Room", "Hall"])))
+    if kind == "limit":
+        return triple(subject, "limit", draw(st.sampled_from([1, 2, 3])))
+    return Triple(NamedNode(NS + subject), NamedNode(f"{NS}serial"), Literal(target))
+
+
+@given(case=cases(), steps=st.lists(st.tuples(st.booleans(), changed_triples()), min_size=1, max_size=4))
+@settings(max_examples=EXAMPLES // 4, suppress_health_check=list(HealthCheck), deadline=None)
+def test_after_any_change_events_are_judged_as_by_one_who_begins_then(
+    case: PathCase, steps: list[tuple[bool, Triple]]
+) -> None:
+    # What is held from before was judged by other versions: here is what each event is judged by.
+    assume(len(case.checked.event_variables) == 1 and not case.checked.query.windows)
+    known = case.known("auto")
+    live = LiveMatcher(case.checked, known)
+    for number, (adds, changed) in enumerate(steps, 1):
+        known.knowledge.apply([changed] if adds else [], [] if adds else [changed])
+        given = [Event("a", 100 * number + e.id, e.time + number * 10**9, e.attributes) for e in case.events]  # type: ignore[operator]
+        live.push(given)
+        fresh = LiveMatcher(case.checked, known)
+        fresh.push(given)
+        found, wanted = (m.advance(None if m is fresh else (number + 1) * 10**9 - 1) for m in (live, fresh))
+        assert [(m.id, m.select) for m in found] == [(m.id, m.select) for m in wanted], (case.text, steps)

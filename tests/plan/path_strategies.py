@@ -31,26 +31,26 @@ PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
 }
 
-_NODES: Final = ("s0", "s1", "s2", "r0", "r1", "d0")
-_LINKS: Final = ("in", "part", "near")
+NODES: Final = ("s0", "s1", "s2", "r0", "r1", "d0")
+LINKS: Final = ("in", "part", "near")
 _CLASSES: Final = ("Room", "Hall")
 
 
 @st.composite
 def ontologies(draw: st.DrawFn) -> str:
     """Turtle: links between nodes, types, limits, and serial numbers to look up."""
-    node = st.sampled_from(_NODES)
+    node = st.sampled_from(NODES)
 
     def several(least: int, most: int, subject: str, *values: str) -> list[str]:
         return [
             f":{draw(node)} {subject} {draw(st.sampled_from(values))} ." for _ in range(draw(st.integers(least, most)))
         ]
 
-    nodes = [f":{name}" for name in _NODES]
-    links = [line for link in _LINKS for line in several(1, 5, f":{link}", *nodes)]
+    nodes = [f":{name}" for name in NODES]
+    links = [line for link in LINKS for line in several(1, 5, f":{link}", *nodes)]
     types = several(1, 5, "a", ":Room", ":Hall")
     limits = several(0, 4, ":limit", "1", "2", "2.5", "3")
-    serials = several(0, 4, ":serial", *(f'"{name}"' for name in _NODES))
+    serials = several(0, 4, ":serial", *(f'"{name}"' for name in NODES))
     lines = [f"@prefix : <{NS}> .", *links, *types, *limits, *serials]
     return "\n".join(lines)
 

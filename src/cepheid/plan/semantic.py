@@ -51,10 +51,16 @@ class Semantic:
     warnings: tuple[Diagnostic, ...] = ()
     #: The properties on which constants in the query depend; None: any.
     constants: frozenset[str] | None = frozenset()
+    #: The version of the knowledge by which it is judged.
+    version: int = 0
 
     @property
     def lookups(self) -> tuple[PartLookup, ...]:
         return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
+
+    def at(self, version: int) -> Semantic:
+        """The same, judged by another version."""
+        return replace(self, version=version)
 
 
 class NotIndexed(ValueError):
@@ -76,8 +82,8 @@ def lower(
     """
     knowledge.prepare()  # a store that was opened on disk can only be read, and roots are put beside it
     types = {} if like is None else {place: known.type for place, known in like.checked.attributes.items()}
-    lowering = _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables, types)
-    return lowering.run()
+    with knowledge.reading():
+        return _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables, types).run()
 
 
 @dataclass
@@ -111,7 +117,8 @@ class _Lowering:
         self.joins += [self._rewritten(compared) for compared in paths.compared]
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
-        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings), constants)
+        version = self.knowledge.version
+        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings), constants, version)
 
     # parts
 
