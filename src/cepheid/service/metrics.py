@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from cepheid.service.outlet import NeedsToken, is_loopback
-from cepheid.service.wire import parse_address
+from cepheid.service.outlet import NeedsToken
+from cepheid.service.wire import is_loopback, parse_address
 
 Stats = Mapping[str, Any]
 
@@ -93,7 +93,11 @@ class MetricsPage:
                 if self.path != "/metrics":
                     self.send_error(404, explain="The page is /metrics.")
                     return
-                body = page(stats()).encode()
+                try:
+                    body = page(stats()).encode()
+                except OSError as error:
+                    self.send_error(503, explain=str(error))
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
@@ -113,5 +117,9 @@ class MetricsPage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The address is free again."""
         self._server.shutdown()
         self._server.server_close()
