@@ -57,15 +57,20 @@ class Known:
         return SemanticFilter(open_ends, self.knowledge, mode, self.size)  # type: ignore[arg-type]
 
 
-def known(application: Application | None, more: Sequence[str] = ()) -> Known | None:
-    """The knowledge of an application and of more files; None if there is none. Raises Rejected."""
+def known(
+    application: Application | None, more: Sequence[str] = (), knowledge: Knowledge | None = None
+) -> Known | None:
+    """The knowledge of an application and of more files; None if there is none. Raises Rejected.
+
+    `knowledge` is the application's, if it is loaded already.
+    """
     section = application.sections.knowledge if application is not None else None
     if section is None and not more:
         return None
     prefixes = application.graph.prefixes if application is not None else WELL_KNOWN_PREFIXES
     folder = application.folder if application is not None else Path.cwd()
     sources = [*(section.sources if section is not None else []), *(_absolute(name) for name in more)]
-    knowledge = _loaded(
+    knowledge = knowledge or _loaded(
         sources,
         folder=folder,
         rules=[Path(rule) for rule in section.rules] if section is not None else [],

@@ -32,7 +32,7 @@ class LiveMatcher:
     def __init__(
         self, checked: Checked, known: Known, now: int = 0, budget: Budget | None = None, *, eager: bool = False
     ) -> None:
-        self._original, self._known, self._now, self._budget, self._eager = checked, known, now, budget, eager
+        self._known, self._now, self._budget, self._eager = known, now, budget, eager
         self._changes: list[Change] = []
         self._lock = threading.Lock()
         known.knowledge.prepare()
@@ -68,7 +68,7 @@ class LiveMatcher:
             changes, self._changes = self._changes, []
         if not changes:
             return
-        renewal = Renewals(self._known, changes).of(self._original, self._semantic)
+        renewal = Renewals(self._known, changes).of(self._semantic)
         self._semantic = renewal.semantic
         if renewal.is_lowered:
             self._go_on()

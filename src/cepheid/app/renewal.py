@@ -14,7 +14,6 @@ from cepheid.knowledge.index import PartLookup, fill
 from cepheid.knowledge.refresh import concerned, speaks_of, stale_keys
 from cepheid.knowledge.store import Change
 from cepheid.knowledge.tables import Key, Lookup, Row, Table
-from cepheid.language.checker import Checked
 from cepheid.plan.semantic import Semantic
 
 
@@ -42,13 +41,13 @@ class Renewals:
     _asked: dict[int, Mapping[Key, tuple[Row, ...] | None] | None] = field(default_factory=dict)
     _tables: dict[str, Table] = field(default_factory=dict)
 
-    def of(self, original: Checked, semantic: Semantic) -> Renewal:
-        """What they make of a query; `original` is as it was checked, `semantic` what became of it so far."""
+    def of(self, semantic: Semantic) -> Renewal:
+        """What they make of a query as it is judged so far."""
         version = self.known.knowledge.version
         if semantic.version == version:
             return Renewal(semantic)
         if any(speaks_of(change, semantic.constants) for change in self.changes):
-            return Renewal(self.known.lower(original, self._tables, semantic), is_lowered=True)
+            return Renewal(self.known.lower(semantic.original, self._tables, semantic), is_lowered=True)
         found = []
         whole = True
         for lookup in semantic.lookups:

@@ -47,6 +47,8 @@ class Semantic:
     """A query as it runs, what became of its PATHs, and what there is to say about them."""
 
     checked: Checked
+    #: As it was before.
+    original: Checked = field(repr=False)
     steps: tuple[Step, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     #: The properties on which constants in the query depend; None: any.
@@ -118,7 +120,7 @@ class _Lowering:
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
         version = self.knowledge.version
-        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings), constants, version)
+        return Semantic(self._lowered(), self.checked, tuple(self.steps), tuple(self.warnings), constants, version)
 
     # parts
 
