@@ -101,6 +101,9 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
+    def advance_ordered(self, watermark: int | None) -> list[tuple[bytes, Row]]:
+        """As `advance`, each with bytes that it can be sorted by among the matches of other matchers."""
+
     def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
         """Takes the rows of a batch of columns."""
 

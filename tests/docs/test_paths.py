@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cepheid.app import load
+from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
-from cepheid.cli.question import ask
 from cepheid.language.checker import check
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue

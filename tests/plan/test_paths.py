@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cepheid.app.known import Known
+from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
-from cepheid.cli.question import ask
 from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Rejected, Source

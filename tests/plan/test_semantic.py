@@ -6,8 +6,8 @@ from typing import Final
 
 from hypothesis import HealthCheck, given, settings
 
+from cepheid.app.question import ask
 from cepheid.cli.engines import Beyond, find_matches
-from cepheid.cli.question import ask
 from cepheid.knowledge.modes import SemanticFilter
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher

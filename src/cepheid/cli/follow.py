@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cepheid.cli.question import Question
+from cepheid.app.question import Question
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Match
 from cepheid.model.records import MAX_RECORD_BYTES, DeadLetter, RecordDecoder, parse_json_line

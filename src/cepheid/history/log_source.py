@@ -51,6 +51,7 @@ _OPTIONS: Final = (
     "lateness",
     "idle",
     "from",
+    "to",
     "consumer",
     "eventsPerBatch",
     "eventsPerTask",
@@ -81,6 +82,7 @@ class _Log:
     per_batch: int
     per_task: int
     start: str
+    end: int | None
     consumer: str | None
 
     def extent(self) -> Extent:
@@ -170,8 +172,8 @@ class LogSource(DataSource):
 
     `path` or `address` (tcp:host:port) of the log, `token` for the latter; `stream`: the streams to read, by comma;
     `ids` string where their ids are text; `lateness` and `idle` of the streams, as durations, which a query on the
-    stream needs to know; `from`: first (default), last, or an offset to begin with; `consumer`: the name under which
-    the log keeps what was not read; `eventsPerBatch`, `eventsPerTask`.
+    stream needs to know; `from`: first (default), last, or an offset to begin with; `to`: an offset that a batch ends
+    before; `consumer`: the name under which the log keeps what was not read; `eventsPerBatch`, `eventsPerTask`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -248,7 +250,8 @@ class _Batch(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = self._log.extent()
-        return self._log.tasks(_start(self._log, found), found.end)
+        end = found.end if self._log.end is None else min(found.end, self._log.end)
+        return self._log.tasks(min(_start(self._log, found), end), end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
@@ -323,6 +326,7 @@ def _log_of(options: Mapping[str, str]) -> _Log:
         _number(given, "eventsPerBatch", _PER_BATCH),
         _number(given, "eventsPerTask", _PER_TASK),
         start,
+        _number(given, "to", 0) if "to" in given else None,
         given.get("consumer"),
     )
 

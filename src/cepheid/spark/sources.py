@@ -6,6 +6,7 @@ each file: `source` alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -38,6 +39,14 @@ class InputUnsupported(ValueError):
 def read_files(spark: SparkSession, path: str | Path, file_format: Format = "jsonl") -> DataFrame:
     """The records of a file, a folder (with what lies in its folders) or a pattern, now and once."""
     return _records(spark.read, path, file_format)
+
+
+def read_these(spark: SparkSession, files: Sequence[str], file_format: Format) -> DataFrame:
+    """The records of some files, which are there."""
+    patterns = [literal(file) for file in files]
+    if file_format == "jsonl":
+        return _records_of(spark.read.option("lineSep", "\n").text(patterns))
+    return spark.read.format("binaryFile").schema(_FILE).load(patterns).selectExpr(_SOURCE)
 
 
 def read_file_stream(
@@ -82,7 +91,10 @@ def _records(reader: Reader, path: str | Path, file_format: Format) -> DataFrame
 
 def _json_lines(reader: Reader, pattern: str) -> DataFrame:
     # A carriage return alone ends no line, here as in cepheid.model.lines.
-    lines = reader.option("lineSep", "\n").text(pattern)
+    return _records_of(reader.option("lineSep", "\n").text(pattern))
+
+
+def _records_of(lines: DataFrame) -> DataFrame:
     records = lines.where(f"trim(LEADING '{_BLANK}' FROM value) <> ''")
     # The cast keeps the bytes as they are, UTF-8 or not.
     return records.selectExpr("CAST(value AS BINARY) AS raw", _SOURCE)
