@@ -34,6 +34,9 @@ _MARK: Final = "urn:cepheid:root"
 _NUMBER: Final = "cepheid_root"
 _graphs = count()
 
+#: What an event is called outside of its PATH.
+EVENT: Final = "urn:cepheid:event"
+
 #: How long one question may take, and how many solutions it may have.
 SECONDS: Final = 30.0
 SOLUTIONS: Final = 5_000_000
@@ -200,8 +203,18 @@ _INTEGERS: Final = frozenset(
 _FLOATS: Final = frozenset(XSD + name for name in ("decimal", "double", "float"))
 
 
+def is_root(term: Term | None) -> bool:
+    """Whether a term is an event's root: the same event has others elsewhere."""
+    return isinstance(term, NamedNode) and term.value.startswith(f"{_MARK}:")
+
+
 def value_of(term: Term | None) -> Value:
-    """What a term is outside of the PATH: an IRI in full, a number, truth, text (rule O3); a time is text as in O1."""
+    """What a term is outside of the PATH: an IRI in full, a number, truth, text (rule O3); a time is text as in O1.
+
+    The event itself, which a path can lead back to, has no IRI that is known outside: it is EVENT.
+    """
+    if is_root(term):
+        return EVENT
     if not isinstance(term, RdfLiteral):
         return None if term is None else term.value if isinstance(term, NamedNode) else str(term)
     text, kind = term.value, term.datatype.value

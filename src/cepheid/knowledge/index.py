@@ -17,7 +17,7 @@ from pyoxigraph import Literal as RdfLiteral
 from pyoxigraph import NamedNode, QuerySolutions
 
 from cepheid.knowledge.annotation import Annotation, Annotations
-from cepheid.knowledge.asking import Facts, Solution, ask_all, ask_each, value_of
+from cepheid.knowledge.asking import Facts, Solution, ask_all, ask_each, is_root, value_of
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Row, Table
 from cepheid.knowledge.terms import Term
@@ -79,7 +79,9 @@ class PartLookup(Lookup):
 
     def _cell(self, column: str, names: Sequence[str], solution: Solution) -> Value:
         term = solution[names.index(column[1:])]
-        return value_of(term) if column[0] == VALUE else None if term is None else str(term)
+        if column[0] == VALUE:
+            return value_of(term)
+        return None if term is None or is_root(term) else str(term)  # no two events are one (rule Q3)
 
 
 def _order(row: Row) -> list[tuple[str, str]]:

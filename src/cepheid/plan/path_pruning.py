@@ -43,7 +43,9 @@ def prune(part: Part, knowledge: Knowledge, prefixes: Mapping[str, str]) -> Rewr
             part = _kept(part, found)
             continue
         texts = [str(term) for term in terms]
-        if len(terms) == 1 and name not in part.columns:
+        # No term can stand where BIND or VALUES binds a variable.
+        is_free = name not in part.columns and not any(name in e.binds for e in part.elements)
+        if len(terms) == 1 and is_free:
             part = _replaced(part, found, name, texts[0])
             reasons.append(f"{written(found.tokens)}: ?{name} is {shown_term(terms[0], prefixes)}")
         else:
