@@ -21,7 +21,6 @@ from cepheid.spark.clocks import LOG_COLUMNS, METADATA
 from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import declared_for_spark, events_of, validate
 
-
 Input: TypeAlias = FileInput | TopicInput
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.model.matches import Match, Window
+from cepheid.plan.compile import tables
 from cepheid.plan.matcher import compiled
 from cepheid.plan.planner import Plan
 from cepheid.service.derived import derived_streams, is_derived_here, streams_of
@@ -23,7 +24,10 @@ from cepheid.service.running.lanes import read
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match that was delivered: valid until `end` (None: forever), and `stale` if that was past already."""
+    """A match that was delivered: valid until `end` (None: forever), and `stale` if that was past already.
+
+    `match.knowledge` is the version of the knowledge by which events were judged when it was found, if it has PATHs.
+    """
 
     query: str
     match: Match
@@ -42,6 +46,11 @@ def queries_of(plan: Plan, log: Path) -> dict[str, dict[str, Any]]:
     return {name: _query(plan, name, registered[name]) for name in fast_queries(plan)}
 
 
+def query_of(plan: Plan, name: str, log: Path) -> dict[str, Any]:
+    """One of them."""
+    return _query(plan, name, _registered(plan, log)[name])
+
+
 def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
     _check(plan, name)
     derived = derived_streams(plan)
@@ -53,6 +62,7 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
         "valid": checked.query.valid,
         "stale": (checked.query.stale or "MARK").lower(),
         "read": name in derived,
+        "knowledge": plan.semantic[name].version if name in plan.semantic else 0,
     }
     streams = [
         {
@@ -78,7 +88,14 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
 
 def _check(plan: Plan, name: str) -> None:
     if plan.queries[name].query.path is not None:
-        raise NotYet(f"query '{name}' has a PATH, which the service can't judge yet")
+        raise NotYet(
+            f"query '{name}' has a PATH, and the application no knowledge: add `knowledge: {{sources: [...]}}`"
+        )
+    if not all(table.complete for table in tables(plan.queries[name])):
+        raise NotYet(
+            f"query '{name}' has a PATH that is not indexed, so the service can't judge it; use engine: spark, or see "
+            "`cepheid explain`"
+        )
 
 
 def _key(plan: Plan, name: str) -> str:
@@ -93,8 +110,8 @@ def _registered(plan: Plan, log: Path) -> dict[str, int]:
     return {name: known.get(_key(plan, name), moment) for name in fast_queries(plan)}
 
 
-def match_of(query: str, found: tuple[Any, int | None, bool]) -> Found:
+def match_of(query: str, found: tuple[Any, int | None, bool, int | None]) -> Found:
     """As the native core gives it."""
-    (number, at, events, select, window, group), end, stale = found
-    match = Match(number, at, events, select, None if window is None else Window(*window), group)
+    (number, at, events, select, window, group), end, stale, knowledge = found
+    match = Match(number, at, events, select, None if window is None else Window(*window), group, knowledge)
     return Found(query, match, end, stale)

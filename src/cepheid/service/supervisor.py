@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from cepheid.app.application import Application
+from cepheid.plan.planner import Plan
 from cepheid.service.changes import Changes
 from cepheid.service.client import consumers_address
 from cepheid.service.control import Control
 from cepheid.service.intake import IntakeConfig, config_of, reload, suppliers_address
 from cepheid.service.job import job_of
+from cepheid.service.knowing import Knowing, Learned
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.part import Died, Engine, Part, ServiceFailed
 
@@ -41,7 +43,10 @@ class Supervisor:
         self._has_log = service is not None and service.log is not None
         # Without a log the engine has one in memory, which its intake inside begins anew or goes on with.
         self._memory = None if self._has_log else tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")
+        #: Held by who changes what runs.
+        self.changing = threading.RLock()
         self._control = Control(self, path)
+        self._knowing = Knowing(self._learn, self.changing)
         self._engine = Engine(b"", self._control.answer)
         self._intake = Part("intake", "cepheid.service.intake", b"") if self._has_log else None
         self._page: MetricsPage | None = None
@@ -55,6 +60,7 @@ class Supervisor:
         try:
             for part in self._parts:
                 part.start()
+            self._knowing.start(self._config.log)
             service = self.app.sections.service
             if service is not None and service.metrics is not None:
                 self._page = MetricsPage(self.stats, service.metrics, self._token)
@@ -68,6 +74,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ends the engine, then the intake."""
+        self._knowing.close()
         if self._page is not None:
             self._page.close()
         for part in reversed(self._parts):
@@ -85,7 +92,11 @@ class Supervisor:
 
     def keep(self, app: Application) -> None:
         """From now on, parts that are started are told this application. ValueError if it can't be run."""
-        plan = app.plan()
+        self._tell(app, self._knowing.plan_of(app))
+        self.app = app
+
+    def _tell(self, app: Application, plan: Plan) -> None:
+        """Makes this what parts that are started are told."""
         log = Path(self._memory.name) if self._memory is not None else None
         config: IntakeConfig = config_of(app, plan=plan, token=self._token, memory=log)
         told = config.to_json()
@@ -102,7 +113,14 @@ class Supervisor:
         if self._intake is not None:
             self._intake.given = told.encode()
         self._config = config
-        self.app = app
+
+    def _learn(self, version: int, learned: list[Learned]) -> None:
+        """The engine judges by another version of the knowledge, and so does the next one."""
+        told = None
+        while told is not self._engine.process:  # one that died meanwhile has begun with what was told before
+            told = self._engine.process
+            self._engine.call({"learn": [version, learned]})
+            self._tell(self.app, self._knowing.plan)
 
     def change_engine(self) -> Changes:
         """The engine goes on with what is kept. ValueError if it can't."""

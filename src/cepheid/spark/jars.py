@@ -1,4 +1,4 @@
-"""The jars that Spark needs for Delta and for Kafka: pinned, fetched once through the Ivy that pyspark ships, and cached.
+"""The jars that Spark needs for Delta and Kafka: pinned, fetched once through the Ivy that pyspark ships, and cached.
 
 Only jars that pyspark does not ship itself are listed.
 `python -m cepheid.spark.jars` fetches those of Delta and prints their folder; those of Kafka come when they are needed.

@@ -56,14 +56,13 @@ class SparkNotStarted(RuntimeError):
     """Spark's own process ended before there was a session. The message has the last that it said."""
 
 
-def configure(builder: SparkSession.Builder, *, kafka: bool = False) -> SparkSession.Builder:
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Adds what Cepheid needs to a builder of one's own: `spark = configure(SparkSession.builder).getOrCreate()`.
 
-    With `kafka` Spark can read and write topics. What the builder already has stays. Raises JavaMissing and
-    JarsUnavailable.
+    What the builder already has stays. Raises JavaMissing and JarsUnavailable.
     """
     own = builder._options
-    jars = [str(jar) for jar in (*delta_jars(), *(kafka_jars() if kafka else []))]
+    jars = [str(jar) for jar in delta_jars()]
     builder.config("spark.jars", _joined(own.get("spark.jars"), jars))
     builder.config("spark.sql.extensions", _joined(own.get("spark.sql.extensions"), [_DELTA_EXTENSION]))
     return _with_defaults(builder, _NEEDED)
@@ -80,12 +79,16 @@ def _joined(present: str | None, added: list[str]) -> str:
     return ",".join(dict.fromkeys([*(present or "").split(","), *added])).strip(",")
 
 
-def session(name: str = "cepheid", *, kafka: bool = False, **conf: str) -> SparkSession:
+def with_kafka() -> dict[str, str]:
+    """Settings for a session that reads and writes topics of Kafka: `session(**with_kafka())`."""
+    return {"spark.jars": ",".join(map(str, kafka_jars()))}
+
+
+def session(name: str = "cepheid", **conf: str) -> SparkSession:
     """The caller's active session as it is, or else a new local one, quiet and reachable from this machine only.
 
-    A new one can read and write Kafka's topics if `kafka` says so. `conf` has further settings for it:
-    `session(**{"spark.driver.memory": "4g"})`. Raises JavaMissing and JarsUnavailable, before pyspark could fail in its
-    own words.
+    `conf` has further settings for a new one: `session(**{"spark.driver.memory": "4g"})`. Raises JavaMissing and
+    JarsUnavailable, before pyspark could fail in its own words.
     """
     try:
         return SparkSession.active()
@@ -94,7 +97,7 @@ def session(name: str = "cepheid", *, kafka: bool = False, **conf: str) -> Spark
     os.environ["JAVA_HOME"] = str(find_java().home)
     builder = _with_defaults(SparkSession.Builder(), conf | {"spark.app.name": name})
     parts = {"spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
-    _with_defaults(configure(builder, kafka=kafka), _OURS | parts)
+    _with_defaults(configure(builder), _OURS | parts)
     if builder._options["spark.master"].startswith("local"):
         _with_defaults(builder, {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
         # Not whatever `python3` is on PATH, or in a profile: the workers must be able to import cepheid.

@@ -60,7 +60,7 @@ def read_file_stream(
 
 
 def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
-    """The records of a topic of Kafka from its beginning, each once; the session needs `kafka`.
+    """The records of a topic of Kafka from its beginning, each once; the session needs the settings `with_kafka`.
 
     A broker that is away is asked again for a minute; then the query fails, and says so.
     """
