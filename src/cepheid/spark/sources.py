@@ -72,7 +72,7 @@ def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
         "kafka.default.api.timeout.ms": "60000",
     }
     messages = spark.readStream.format("kafka").options(**options).load()
-    source = f"concat('kafka:{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
+    source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
     return messages.selectExpr("coalesce(value, X'') AS raw", source)
 
 
