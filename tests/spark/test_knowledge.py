@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.app.known import Known
-from cepheid.cli.question import ask
+from cepheid.app.question import ask
 from cepheid.plan.matcher import Matcher
 from cepheid.spark import enrich, match, where
 from cepheid.spark.knowledge import NotKnown

@@ -116,7 +116,7 @@ impl Feed for MatchFeed {
             return false;
         };
         take(&Parcel {
-            content: Content::Match(&delivery.found, &self.plan, &self.names),
+            content: Content::Match(&delivery.found, &self.plan, &self.names, delivery.knowledge),
             end: delivery.end,
             marks: delivery.marks,
             supplied: None,

@@ -20,6 +20,8 @@ pub struct Delivery {
     pub end: Option<i64>,
     /// What was wrong with it when it was delivered: STALE, RELATIVE.
     pub marks: u8,
+    /// The version of the knowledge by which events were judged when it was found, if it has PATHs.
+    pub knowledge: Option<u64>,
 }
 
 /// The matches of a query that were not read yet.

@@ -7,8 +7,8 @@ before the intake takes events of them, and those that are removed until the log
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,10 @@ class Changeable(Protocol):
 
     app: Application
 
+    @property
+    def changing(self) -> AbstractContextManager[object]:
+        """Held by who changes what runs."""
+
     def keep(self, app: Application) -> None:
         """From now on, parts that are started are told this application. ValueError if it can't be run."""
 
@@ -50,7 +54,6 @@ class Control:
     def __init__(self, service: Changeable, path: Path) -> None:
         self._service = service
         self._path = path
-        self._lock = threading.Lock()
 
     def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """For who asks over a socket, with the file's path: `changes`, or `error`, and then nothing has changed."""
@@ -67,7 +70,7 @@ class Control:
         if path is not None and Path(path).resolve() != self._path.resolve():
             raise NotApplied(f"this service runs {self._path.resolve()}: give that file")
         service = self._service
-        with self._lock:
+        with service.changing:
             before, app = service.app, load(self._path)
             _check_fixed(before, app)
             # Before anything changes: a part that dies in the middle begins with it.

@@ -31,6 +31,7 @@ from cepheid.service.received import Received
 from cepheid.service.running.engine import Running
 
 if TYPE_CHECKING:
+    from cepheid.service.knowing import Knowing, Learned
     from cepheid.service.running.functions import Function
 
 _log: Final = logging.getLogger(__name__)
@@ -118,14 +119,15 @@ class Engine:
         replace: bool | None = None,
     ) -> None:
         self._options = (cores, prioritised, replace)
+        self._changing = threading.RLock()
+        self._knowing: Knowing | None = None
+        self._log: Path | None = None
         self._plan, job = self._prepared(application)
         self._running = Running(job, functions)
         self._engine = self._running.native
         # Threads that run Python operators must not outlive the interpreter.
         weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
-        self._changing = threading.Lock()
-        self._log: Path | None = None
         for notice in self._engine.notices():
             _log.warning("%s", notice)
 
@@ -133,7 +135,7 @@ class Engine:
         """The plan and the graph's job of an application, with the options that were given or it has itself."""
         name, section = "application", None
         if isinstance(application, Application):
-            name, section, plan = application.name, application.sections.service, application.plan()
+            name, section, plan = application.name, application.sections.service, self._planned(application)
         else:
             plan = application
         cores, prioritised, replace = self._options
@@ -142,6 +144,23 @@ class Engine:
             prioritised = section.prioritised if prioritised is None else prioritised
             replace = section.replace if replace is None else replace
         return plan, graph_job(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+
+    def _planned(self, application: Application) -> Plan:
+        """Its plan; while the engine runs, its queries follow what the application knows."""
+        if self._knowing is None and not application.asks:
+            return application.plan()
+        from cepheid.service.knowing import Knowing
+
+        if self._knowing is None:
+            self._knowing = Knowing(self._running_learn, self._changing)
+            if self._log is not None:
+                self._knowing.start(self._log)
+        return self._knowing.plan_of(application)
+
+    def _running_learn(self, version: int, learned: list[Learned]) -> None:
+        self._running.learn(version, learned)
+        if self._knowing is not None:
+            self._plan = self._knowing.plan
 
     def apply(self, application: Application | Plan, *, functions: Mapping[str, Function] | None = None) -> Changes:
         """Goes on with another application: what both have stays as it is, with its state, and never stops.
@@ -191,6 +210,8 @@ class Engine:
         with self._changing:
             self._running.follow(log_job(self._plan, folder), str(folder), intake, token)
             self._log = folder
+            if self._knowing is not None:
+                self._knowing.start(folder)
 
     def matches(self, query: str) -> MatchConsumer:
         """The reading end of a query in the fast lane, by the query's name."""
@@ -226,6 +247,8 @@ class Engine:
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the threads; False if one did not end in time, because an operator does not return."""
+        if self._knowing is not None:
+            self._knowing.close()
         return self._running.close(timeout)
 
     def __enter__(self) -> Engine:

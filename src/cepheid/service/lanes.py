@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.model.matches import Match, Window
+from cepheid.plan.compile import tables
 from cepheid.plan.matcher import compiled
 from cepheid.plan.planner import Plan
 from cepheid.service.derived import derived_streams, is_derived_here, streams_of
@@ -26,6 +27,7 @@ class Found:
     """A match that was delivered: valid until `end` (None: forever).
 
     `marks` has `stale` if that was past already, and `relative` if its events are further apart than ALIGN says.
+    `match.knowledge` is the version of the knowledge by which events were judged when it was found, if it has PATHs.
     """
 
     query: str
@@ -45,6 +47,11 @@ def queries_of(plan: Plan, log: Path) -> dict[str, dict[str, Any]]:
     return {name: _query(plan, name, registered[name]) for name in fast_queries(plan)}
 
 
+def query_of(plan: Plan, name: str, log: Path) -> dict[str, Any]:
+    """One of them."""
+    return _query(plan, name, _registered(plan, log)[name])
+
+
 def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
     _check(plan, name)
     derived = derived_streams(plan)
@@ -57,6 +64,7 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
         "stale": (checked.query.stale or "MARK").lower(),
         "align": [{"variables": list(align.variables), "within": align.within} for align in checked.query.align],
         "read": name in derived,
+        "knowledge": plan.semantic[name].version if name in plan.semantic else 0,
     }
     streams = [
         {
@@ -82,7 +90,14 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
 
 def _check(plan: Plan, name: str) -> None:
     if plan.queries[name].query.path is not None:
-        raise NotYet(f"query '{name}' has a PATH, which the service can't judge yet")
+        raise NotYet(
+            f"query '{name}' has a PATH, and the application no knowledge: add `knowledge: {{sources: [...]}}`"
+        )
+    if not all(table.complete for table in tables(plan.queries[name])):
+        raise NotYet(
+            f"query '{name}' has a PATH that is not indexed, so the service can't judge it; use engine: spark, or see "
+            "`cepheid explain`"
+        )
 
 
 def _key(plan: Plan, name: str) -> str:
@@ -97,8 +112,8 @@ def _registered(plan: Plan, log: Path) -> dict[str, int]:
     return {name: known.get(_key(plan, name), moment) for name in fast_queries(plan)}
 
 
-def match_of(query: str, found: tuple[Any, int | None, list[str]]) -> Found:
+def match_of(query: str, found: tuple[Any, int | None, list[str], int | None]) -> Found:
     """As the native core gives it."""
-    (number, at, events, select, window, group), end, marks = found
-    match = Match(number, at, events, select, None if window is None else Window(*window), group)
+    (number, at, events, select, window, group), end, marks, knowledge = found
+    match = Match(number, at, events, select, None if window is None else Window(*window), group, knowledge)
     return Found(query, match, end, frozenset(marks))

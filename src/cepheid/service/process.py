@@ -79,6 +79,8 @@ class Process:
                 return {"changed": self._running.change(message["change"])}
             except (ValueError, OSError, ImportError, AttributeError) as error:
                 return {"error": str(error)}
+        if "learn" in message:
+            return {"from": self._running.learn(*message["learn"])}
         if "wake" in message and self._inside is not None:
             self._inside.wake()
             return {}

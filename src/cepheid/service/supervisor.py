@@ -1,4 +1,4 @@
-"""Starts intake and engine, each a process of its own, and starts again what dies.
+"""Starts intake, engine and sources, each a process of its own, and starts again what dies.
 
 The intake outlives the engine: events are taken, flagged, logged and acknowledged while there is none, and the next
 engine goes on where the last one came to. All that takes loading and planning is done here, so that the engine is
@@ -15,18 +15,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from cepheid.app.application import Application
+from cepheid.plan.planner import Plan
 from cepheid.service.changes import Changes
 from cepheid.service.client import consumers_address
 from cepheid.service.control import Control
 from cepheid.service.intake import IntakeConfig, config_of, reload, suppliers_address
 from cepheid.service.job import job_of
+from cepheid.service.knowing import Knowing, Learned
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.part import Died, Engine, Part, ServiceFailed
+from cepheid.service.sources import order_of
 
+#: Seconds between two looks at which parts there are.
+_LOOK: Final = 2.0
 #: A process that died so often within `_WINDOW` seconds is not started again: it would die again.
 _DEATHS: Final = 10
 _WINDOW: Final = 10.0
@@ -41,9 +47,16 @@ class Supervisor:
         self._has_log = service is not None and service.log is not None
         # Without a log the engine has one in memory, which its intake inside begins anew or goes on with.
         self._memory = None if self._has_log else tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")
+        #: Held by who changes what runs.
+        self.changing = threading.RLock()
         self._control = Control(self, path)
+        self._knowing = Knowing(self._learn, self.changing)
         self._engine = Engine(b"", self._control.answer)
         self._intake = Part("intake", "cepheid.service.intake", b"") if self._has_log else None
+        #: What brings in the streams' sources, where some need it.
+        self._sources = Part("sources", "cepheid.service.sources", b"")
+        self._told_sources = b""
+        self._renewing = threading.Lock()
         self._page: MetricsPage | None = None
         try:
             self.keep(app)
@@ -55,6 +68,8 @@ class Supervisor:
         try:
             for part in self._parts:
                 part.start()
+            self._told_sources = self._sources.given
+            self._knowing.start(self._config.log)
             service = self.app.sections.service
             if service is not None and service.metrics is not None:
                 self._page = MetricsPage(self.stats, service.metrics, self._token)
@@ -68,6 +83,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ends the engine, then the intake."""
+        self._knowing.close()
         if self._page is not None:
             self._page.close()
         for part in reversed(self._parts):
@@ -80,12 +96,17 @@ class Supervisor:
 
     @property
     def _parts(self) -> list[Part]:
-        # The intake first, because the engine follows its log.
-        return [self._engine] if self._intake is None else [self._intake, self._engine]
+        # The intake first, because the engine follows its log; then what sends to it.
+        parts: list[Part] = [self._engine] if self._intake is None else [self._intake, self._engine]
+        return [*parts, self._sources] if self._sources.given else parts
 
     def keep(self, app: Application) -> None:
         """From now on, parts that are started are told this application. ValueError if it can't be run."""
-        plan = app.plan()
+        self._tell(app, self._knowing.plan_of(app))
+        self.app = app
+
+    def _tell(self, app: Application, plan: Plan) -> None:
+        """Makes this what parts that are started are told."""
         log = Path(self._memory.name) if self._memory is not None else None
         config: IntakeConfig = config_of(app, plan=plan, token=self._token, memory=log)
         told = config.to_json()
@@ -102,7 +123,16 @@ class Supervisor:
         if self._intake is not None:
             self._intake.given = told.encode()
         self._config = config
-        self.app = app
+        sources = order_of(app, suppliers_address(app), self._token)
+        self._sources.given = b"" if sources is None else json.dumps(sources).encode()
+
+    def _learn(self, version: int, learned: list[Learned]) -> None:
+        """The engine judges by another version of the knowledge, and so does the next one."""
+        told = None
+        while told is not self._engine.process:  # one that died meanwhile has begun with what was told before
+            told = self._engine.process
+            self._engine.call({"learn": [version, learned]})
+            self._tell(self.app, self._knowing.plan)
 
     def change_engine(self) -> Changes:
         """The engine goes on with what is kept. ValueError if it can't."""
@@ -114,6 +144,18 @@ class Supervisor:
     def reload_intake(self) -> None:
         """The intake goes on with what is kept. IntakeError if it can't."""
         reload(self._config, self.suppliers[0], self._wake_intake)
+        self._renew_sources()
+
+    def _renew_sources(self) -> None:
+        """The sources are those of what is kept: the process is told at its start, and is started anew."""
+        with self._renewing:
+            if self._sources.given == self._told_sources:
+                return
+            self._sources.stop()
+            self._sources.process = None
+            if self._sources.given:
+                self._sources.start()
+            self._told_sources = self._sources.given
 
     def _wake_intake(self) -> None:
         if self._intake is None:
@@ -150,9 +192,15 @@ class Supervisor:
     def watch(self, stop: int, say: Callable[[str], object]) -> None:
         """Starts again what dies, until the file descriptor `stop` brings a signal; SIGHUP applies the file."""
         while True:
-            watched = {os.pidfd_open(part.process.pid): part for part in self._parts if part.process is not None}
+            watched = {}
+            for part in self._parts:
+                process = part.process
+                with suppress(ProcessLookupError):  # a change is ending it
+                    if process is not None:
+                        watched[os.pidfd_open(process.pid)] = part, process
             try:
-                readable, _, _ = select.select([stop, *watched], [], [])
+                # Not for ever: a change may have brought another part.
+                readable, _, _ = select.select([stop, *watched], [], [], _LOOK)
             finally:
                 for descriptor in watched:
                     os.close(descriptor)
@@ -163,7 +211,10 @@ class Supervisor:
                 threading.Thread(target=self._hang_up, args=(say,), name="apply", daemon=True).start()
             for descriptor in readable:
                 if descriptor != stop:
-                    self._revive(watched[descriptor], say)
+                    part, process = watched[descriptor]
+                    with self._renewing if part is self._sources else nullcontext():
+                        if part.process is process:  # and not one that a change has ended
+                            self._revive(part, say)
 
     def _hang_up(self, say: Callable[[str], object]) -> None:
         answer = self._control.answer({})

@@ -328,7 +328,7 @@ def in_partition(checked: Checked) -> Column:
     Two events that must be there must be joined by the key, and a null joins nothing. One alone may match with a null,
     if only a NOT is joined to it; and in GROUP BY nulls are a group.
     """
-    needed = not _moving(checked) and len(_always_bound(checked.query)) > 1
+    needed = not _moving(checked) and len(always_bound(checked.query)) > 1
     return reduce(and_, [column.isNotNull() for column in key_columns(checked)] if needed else [], sf.lit(True))
 
 
@@ -348,7 +348,7 @@ def key_attributes(checked: Checked) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _always_bound(query: syntax.Query) -> set[str]:
+def always_bound(query: syntax.Query) -> set[str]:
     """The variables that are bound in every match."""
     loose: set[str] = set()
     for step in query.seq:
@@ -366,8 +366,9 @@ def _names(checked: Checked, variable: str, name: str) -> set[str]:
 def matching(
     checked: Checked, now: int, schema: st.StructType
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The matcher as a task runs it, over complete input in order of time."""
+    """The matcher as a task runs it, over complete input in order of time, or of events that match each by itself."""
     names = ["stream", "id", "time", *places(checked)]
+    alone = is_alone(checked)
     target = to_arrow_schema(schema, timezone="UTC")
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -376,6 +377,10 @@ def matching(
             if batch.num_rows == 0:
                 continue
             matcher.push_batch(batch.rename_columns(names))
+            if alone:  # in no order: what is in the next batch may be earlier
+                yield from given(matcher.advance_batches(None), target)
+                matcher = Matcher(checked, now)
+                continue
             # The rows of a task come in order of time, so none before the last one's is still to come.
             yield from given(matcher.advance_batches(batch.column(2)[-1].as_py()), target)
         yield from given(matcher.advance_batches(None), target)

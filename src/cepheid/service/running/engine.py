@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cepheid.service.running.derived import Derived
     from cepheid.service.running.functions import Function
+    from cepheid.service.running.lanes import Learned
 
     Job: TypeAlias = Mapping[str, Any]
     #: By kind of part: names of those that were added, removed, changed and kept.
@@ -63,6 +64,10 @@ class Running:
             changed["queries"] = (queries.added, queries.removed, queries.changed, queries.kept)
         return changed
 
+    def learn(self, version: int, learned: list[Learned]) -> int:
+        """Queries are judged by another version of the knowledge, from an offset of the log on, which is given."""
+        return 0 if self._lanes is None else self._lanes.learn(version, learned)
+
     def _supply(self, job: Job) -> None:
         """What is derived and read goes into the log."""
         if self._derived is None and self._intake is not None and job["derived"]:
@@ -85,6 +90,9 @@ class Running:
     def queries(self) -> dict[str, Any]:
         """The books of the queries in the fast lane, by name."""
         found: dict[str, Any] = _native.read_json(self.native.query_stats().encode())
+        for name, version in self.native.knowledge().items():
+            if name in found:  # it may have come meanwhile
+                found[name]["knowledge"] = version
         return found
 
     def close(self, timeout: float = 5.0) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     #: A query as service/lanes.py prepares it. Equal ones go on: its plan says what it means, and since when.
     Query: TypeAlias = Mapping[str, Any]
+    #: A query, its plan if that is another, and by table what is known of keys (service/knowing.py).
+    Learned: TypeAlias = tuple[str, str | None, list[tuple[int, str]]]
 
 
 class NextLanes:
@@ -29,8 +31,18 @@ class NextLanes:
         self.wanted = wanted
         self.added = [name for name in wanted if name not in running]
         self.removed = [name for name in running if name not in wanted]
-        self.changed = [name for name in wanted if name in running and running[name] != wanted[name]]
-        self.kept = [name for name in wanted if name in running and running[name] == wanted[name]]
+        known = [name for name in wanted if name in running]
+        self.kept = [name for name in known if _meaning(running[name]) == _meaning(wanted[name])]
+        self.changed = [name for name in known if name not in self.kept]
+        #: Of those that are kept, the ones that are judged by other knowledge.
+        self.learning = [name for name in self.kept if running[name]["spec"] != wanted[name]["spec"]]
+
+
+def _meaning(query: Query) -> dict[str, Any]:
+    """A query less what it is judged by, which may change while it runs: the end of its plan (plan/compile.py)."""
+    spec = dict(query["spec"])
+    plan, _, _ = spec["plan"].partition(',"tables":[')
+    return {**query, "spec": {**spec, "plan": plan, "knowledge": spec["knowledge"] > 0}}
 
 
 class Lanes:
@@ -52,6 +64,10 @@ class Lanes:
         self._engine.remove_queries([*found.removed, *found.changed])
         for name in (*found.removed, *found.changed):
             del self._running[name]
+        for name in found.learning:
+            spec = wanted[name]["spec"]
+            self.learn(spec["knowledge"], [(name, spec["plan"], [])])
+            self._running[name] = wanted[name]
         by_level: dict[str, list[str]] = {}
         for name in (*found.added, *found.changed):
             by_level.setdefault(wanted[name]["level"], []).append(name)
@@ -66,6 +82,12 @@ class Lanes:
             self._running |= queries
             lanes |= {query["key"]: lane for query in queries.values()}
         _write(f"{self._log}/lanes.json", lanes)
+
+    def learn(self, version: int, learned: list[Learned]) -> int:
+        """Queries are judged by another version of the knowledge, from an offset of the log on, which is given."""
+        return self._engine.learn(
+            version, [(name, plan, [(table, rows) for table, rows in tables]) for name, plan, tables in learned]
+        )
 
     def _start(self, lane: str, level: int, queries: Mapping[str, Query], lanes: Mapping[str, str]) -> None:
         # What was found before is silent up to where its lane had come; a new query has delivered nothing.
