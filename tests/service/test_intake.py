@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from cepheid.app import load
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.service.intake import IntakeConfig, IntakeError, IntakeThread, config_of, start
+from cepheid.service.intake import PRIORITY, IntakeConfig, IntakeError, IntakeThread, config_of, start
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import (
     AIR,
@@ -448,3 +449,37 @@ def test_a_page_of_memory_that_somebody_else_put_in_the_way(intake: Start, tmp_p
     with pytest.raises(IntakeError, match="belongs to user 12345"):
         intake()
     page.unlink()
+
+
+def test_a_flood_does_not_keep_the_priority_of_the_intake(intake: Start) -> None:
+    """Above the engine's levels for a share of the time, and beside others for the rest of it."""
+    process = intake(durability="none", priority=PRIORITY)
+    if not process.realtime:
+        pytest.skip("no right to a real-time priority")
+    stop = threading.Event()
+
+    def flood() -> None:
+        with Supplier(process.address) as supplier:
+            record = supplier._session.encode(air(1))
+            while not stop.is_set():
+                supplier._push(record * 2000, 2000)
+
+    flooding = [threading.Thread(target=flood) for _ in range(2)]
+    for thread in flooding:
+        thread.start()
+    seen: set[int] = set()
+    deadline = time.monotonic() + 20
+    while len(seen) < 2 and time.monotonic() < deadline:
+        seen.add(os.sched_getscheduler(process.process.pid) & ~os.SCHED_RESET_ON_FORK)
+    stop.set()
+    for thread in flooding:
+        thread.join()
+    assert seen == {os.SCHED_RR, os.SCHED_OTHER}
+    # With little to do it is above them again.
+    with Supplier(process.address) as supplier:
+        supplier.push(air(2))
+        supplier.flush()
+        time.sleep(0.05)
+        supplier.push(air(3))
+        supplier.flush()
+    assert os.sched_getscheduler(process.process.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
