@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cepheid.history.answer import query
 from cepheid.history.archiving import Tally, archive_log
 from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
+from cepheid.history.follow import follow
 from cepheid.history.past import ArchiveAbsent, ArchiveDiffers, NothingToAsk
 from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
@@ -151,19 +153,23 @@ def test_other_schema(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_log_and_archive_are_one(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing archived, a part, all, and more since: the same as of the whole log, late and duplicate ones aside."""
-    text = APP.replace(", source: {kind: files, path: events}", "").replace("air: {", "air: {lateness: 3h, ")
+    """Nothing archived, a part, and more since, then what comes: always as of the whole log, late and duplicate ones
+    aside."""
+    text = APP.replace(", source: {kind: files, path: events}", "").replace("air: {", "air: {lateness: 5min, ")
     app = application(tmp_path, text + 'service: {listen: "unix:in.sock", log: {path: log, durability: each}}\n')
+    rising = RISING.replace("10:00)", "11:00)").replace("10min", "25min")
     rows = [row for row in records(0, 120) if row["stream"] == "air"]
     events = [Event("air", r["id"], parse_instant(r["time"]), {"sensor": r["sensor"], "flow": r["flow"]}) for r in rows]
+    events.sort(key=lambda event: event.time)
     late = Event("air", 9999, parse_instant("2012-05-06T09:00"), {"sensor": "s1", "flow": 4.0})
+    beyond = Event("air", 5000, parse_instant("2012-05-07T11:06"), {})
     log_source.register(spark)
 
     def wanted(count: int) -> list[str]:
-        return [match.id for match in Matcher(asked(app, RISING, 0).checked).matches(events[:count])]
+        return [match.id for match in Matcher(asked(app, rising, 0).checked).matches(events[:count])]
 
     def found() -> list[str]:
-        return [match["id"] for match in query(app, RISING, spark=spark)]
+        return [match["id"] for match in query(app, rising, spark=spark, strategy="hybrid")]
 
     def archive() -> None:
         place, streams = str(tmp_path / "checkpoint"), list(app.graph.streams.values())
@@ -175,15 +181,28 @@ def test_log_and_archive_are_one(spark: SparkSession, tmp_path: Path) -> None:
         supplier.flush()
         assert found() == wanted(50)
         archive()
-        assert found() == wanted(50)
         supplier.push_many([late, *events[40:90]])
         supplier.flush()
         assert found() == wanted(90)
-        archive()
-        supplier.push_many(events[90:])
+
+        came: list[str] = []
+        ready = threading.Event()
+        answer = query(app, rising, spark=spark)
+        options = {"on_mark": lambda mark: ready.set()}
+        follower = threading.Thread(target=follow, args=(answer, came.append), kwargs=options)
+        follower.start()
+        assert ready.wait(120)
+        past = len(came)
+        supplier.push_many([*events[80:], beyond])  # after which nothing of WITHIN can come
         supplier.flush()
-        assert found() == wanted(120)
-        assert len(wanted(120)) > len(wanted(90)) > len(wanted(50)) > 0
+        follower.join(60)
+        assert not follower.is_alive()
+    assert [json.loads(line)["id"] for line in came] == wanted(120)
+    first = {event.id for event in events[:90]}
+    sides = [{event_id in first for event_id in json.loads(line)["events"].values()} for line in came]
+    assert past > 0  # and some across the boundary, some after it
+    assert {True, False} in sides
+    assert {False} in sides
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:

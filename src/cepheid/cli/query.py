@@ -16,11 +16,12 @@ from cepheid.app import load
 from cepheid.cli.match import moment, print_table
 from cepheid.cli.progress import Progress
 from cepheid.language.output import as_row
+from cepheid.model.time import format_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cepheid.history.answer import Answer, Strategy
+    from cepheid.history.answer import Answer, Wanted
 
 #: Seconds between two looks at how far Spark is.
 _LOOK: Final = 0.5
@@ -32,8 +33,8 @@ _LOOK: Final = 0.5
 @click.option("-q", "--query", "text", help="The query itself, instead of the NAME that the application has for one.")
 @click.option(
     "--strategy",
-    type=click.Choice(["hybrid", "replay"]),
-    default="hybrid",
+    type=click.Choice(["auto", "replay", "rewrite", "hybrid"]),
+    default="auto",
     show_default=True,
     help="How the past is asked; all give the same matches.",
 )
@@ -45,13 +46,17 @@ _LOOK: Final = 0.5
     show_default=True,
     help="parquet is for a file: cepheid query ... --format parquet > matches.parquet",
 )
+@click.option("--follow", "follows", is_flag=True, help="Go on with what comes; ends where WITHIN does.")
+@click.option("--explain", "explains", is_flag=True, help="Say how it would be answered, and why, instead.")
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
 def command(
     app: str,
     name: str | None,
     text: str | None,
-    strategy: Strategy,
+    strategy: Wanted,
     form: Literal["jsonl", "table", "parquet"],
+    follows: bool,
+    explains: bool,
     now_text: str | None,
 ) -> None:
     """Print what a query finds in all that has come to the application APP: its archive, and what is not archived yet.
@@ -67,7 +72,9 @@ def command(
     # Spark's modules take a second to load; mistakes are told before.
     from cepheid.history.asked import asked, named
 
-    question = asked(application, named(application, name) if name is not None else text or "", now)
+    if follows and form != "jsonl":
+        raise click.UsageError(f"--follow has no end that --format {form} could wait for")
+    question = asked(application, named(application, name) if name is not None else text or "", now, follows=follows)
     for warning in question.warnings:
         click.echo(warning.render(sys.stderr.isatty()), err=True)
     from cepheid.history.answer import Answer
@@ -80,7 +87,28 @@ def command(
         spark = session("cepheid query")
         progress.show("looking at what there is", now=True)
         answer = Answer(past_of(spark, application), question, strategy)
-        _print(answer, form, progress, spark)
+        if answer.refused is not None:
+            progress.erase()
+            click.echo(f"note: rewrite can't give {answer.refused} exactly; hybrid is used", err=True)
+        if explains:
+            from cepheid.history.explain import explained
+
+            progress.erase()
+            click.echo("\n".join(explained(answer)))
+        elif follows:
+            _follow(answer, progress)
+        else:
+            _print(answer, form, progress, spark)
+
+
+def _follow(answer: Answer, progress: Progress) -> None:
+    from cepheid.history.follow import follow
+
+    def on_line(line: str) -> None:
+        progress.erase()
+        click.echo(line)
+
+    follow(answer, on_line, on_mark=lambda mark: progress.show(f"complete up to {format_instant(mark)}"))
 
 
 def _print(answer: Answer, form: str, progress: Progress, spark: SparkSession) -> None:

@@ -11,22 +11,33 @@ import time as clock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from cepheid.app.application import Application
 from cepheid.history.asked import Asked, asked
+from cepheid.history.cost import Choice, Strategy, choose
+from cepheid.history.found import FOUND
 from cepheid.history.frames import Layout, in_times
 from cepheid.history.hybrid import hybrid
+from cepheid.history.parquet import match_schema
 from cepheid.history.past import Past, check_past, past_of
 from cepheid.history.replay import replay
+from cepheid.history.rewrite import rewrite, rewritten_of
+from cepheid.history.sql import NotExact
 from cepheid.language import syntax
 
-Strategy: TypeAlias = Literal["hybrid", "replay"]
-STRATEGIES: Final[tuple[str, ...]] = get_args(Strategy)
-_RUN: Final[Mapping[str, Callable[[Past, Asked, Layout], DataFrame]]] = {"hybrid": hybrid, "replay": replay}
+Wanted: TypeAlias = Literal["auto"] | Strategy
+STRATEGIES: Final[Mapping[Strategy, Callable[[Past, Asked, Layout], DataFrame]]] = {
+    "hybrid": hybrid,
+    "replay": replay,
+    "rewrite": rewrite,
+}
 #: So many matches are sorted as one part, and brought here at once.
 _PART: Final = 100_000
 #: Different values that a PATH asks about, where they are not known beforehand.
@@ -43,7 +54,7 @@ class Answer:
 
     past: Past
     asked: Asked
-    strategy: Strategy
+    wanted: Wanted = "auto"
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The matches in order, each as rule O1 has it."""
@@ -51,7 +62,7 @@ class Answer:
 
     def lines(self, on_found: Callable[[int], object] = lambda total: None) -> Iterator[str]:
         """The matches in order, as lines of JSON. Once all are found, `on_found` is told how many there are."""
-        with self._found() as found:
+        with self._explained(), self._found() as found:
             total = found.count()
             on_found(total)
             if total == 0:
@@ -60,23 +71,58 @@ class Answer:
             for row in ordered.select("line").toLocalIterator(prefetchPartitions=True):
                 yield row[0]
 
+    def dataframe(self) -> DataFrame:
+        """The matches in order, as columns: id, time, events, select; for batch and session windows also their own."""
+        with self._explained():
+            schema = from_arrow_schema(match_schema(self.asked.checked))
+            found = self.run().orderBy("order")
+            return found.select(sf.from_json("line", schema).alias("match")).select("match.*")
+
+    def run(self, strategy: Strategy | None = None) -> DataFrame:
+        """The matches in no order, as rows of FOUND."""
+        if self.asked.times.is_empty:
+            return self.past.spark.createDataFrame([], FOUND)
+        return STRATEGIES[strategy or self.strategy](self.past, self.asked, self.layout)
+
     @contextmanager
     def _found(self) -> Iterator[DataFrame]:
-        if self.asked.times.is_empty:
-            from cepheid.history.found import FOUND
+        found = self.run().persist(StorageLevel.DISK_ONLY)
+        try:
+            yield found
+        finally:
+            found.unpersist()
 
-            yield self.past.spark.createDataFrame([], FOUND)
-            return
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
         with self.past.explained(self.asked.streams.values()):
-            layout = self.layout()
-            found = _RUN[self.strategy](self.past, self.asked, layout).persist(StorageLevel.DISK_ONLY)
-            try:
-                yield found
-            finally:
-                found.unpersist()
+            yield
 
+    @cached_property
+    def choice(self) -> Choice:
+        """What each strategy would cost."""
+        with self._explained():
+            return choose(self.past, self.asked, self.layout)
+
+    @cached_property
+    def refused(self) -> str | None:
+        """Why the strategy that is wanted can't give this query's matches exactly; None if it can."""
+        if self.wanted == "rewrite":
+            try:
+                rewritten_of(self.layout)
+            except NotExact as fault:
+                return str(fault)
+        return None
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that is used."""
+        if self.wanted == "auto":
+            return self.choice.best
+        return "hybrid" if self.refused is not None else self.wanted
+
+    @cached_property
     def layout(self) -> Layout:
-        """Where the query's columns are; with all that its PATHs can be asked about the archived events."""
+        """Where the query's columns are; with all that its PATHs can be asked about these events."""
         question = self.asked.question
         if question.known is not None and question.semantic is not None:
             for lookup in question.semantic.lookups:
@@ -99,12 +145,13 @@ def query(
     text: str | syntax.Query,
     *,
     spark: SparkSession | None = None,
-    strategy: Strategy = "hybrid",
+    strategy: Wanted = "auto",
     now: int | None = None,
 ) -> Answer:
-    """The answer to a query about the application's past. `now` is what the query means by it, in microseconds.
+    """The answer to a query about all that has come to the application. `now` is what the query means by it, in
+    microseconds.
 
-    Raises Rejected if the query is wrong, and what `past` raises of the archive.
+    Raises Rejected if the query is wrong, and what past.py raises of the archive.
     """
     moment = clock.time_ns() // 1000 if now is None else now
     found = asked(app, text, moment)
