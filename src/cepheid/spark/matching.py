@@ -36,6 +36,7 @@ from cepheid.plan.matcher import Matcher
 from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
 from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known
+from cepheid.spark.meaning import Meaning, divided, matching_by
 from cepheid.spark.validate import Transform
 
 if TYPE_CHECKING:
@@ -139,7 +140,20 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
         from cepheid.spark.streaming import match_stream
 
         return match_stream(events, checked, columns, now, schema, live)
-    return _gather(only_relevant(events, checked, now), checked).mapInArrow(matching(checked, now, schema), schema)
+    events = only_relevant(events, checked, now)
+    meaning = None if is_alone(checked) or key_columns(checked) else Meaning.of(checked)
+    if meaning is not None:
+        return _matched_by(events, checked, meaning, now, schema)
+    return _gather(events, checked).mapInArrow(matching(checked, now, schema), schema)
+
+
+def _matched_by(events: DataFrame, checked: Checked, meaning: Meaning, now: int, schema: st.StructType) -> DataFrame:
+    """The matches of events that have no attribute in common, but something that is known of them."""
+    place = places(checked)
+    buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    work = matching_by(checked, meaning, now, schema, ["stream", "id", "time", *place], buckets)
+    found = divided(events, checked, meaning, place, buckets).mapInArrow(work, schema)
+    return found.dropDuplicates(["id"]) if meaning.is_hidden else found
 
 
 def _tree(query: Query) -> syntax.Query:
