@@ -37,6 +37,7 @@ from cepheid.plan.matcher import Matcher
 from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
 from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known
+from cepheid.spark.slices import always_bound, in_slices, reach, sliced
 from cepheid.spark.validate import Transform
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
         from cepheid.spark.streaming import match_stream
 
         return match_stream(events, checked, columns, now, schema, live)
-    return _gather(only_relevant(events, checked, now), checked).mapInArrow(matching(checked, now, schema), schema)
+    gathered = _gather(only_relevant(events, checked, now), checked)
+    return gathered.mapInArrow(matching(checked, now, schema, by_slices="since" in gathered.columns), schema)
 
 
 def _tree(query: Query) -> syntax.Query:
@@ -305,8 +307,12 @@ def _gather(events: DataFrame, checked: Checked) -> DataFrame:
         return events.select(*columns)
     keys = key_columns(checked)
     if not keys:
+        back = reach(checked)
+        if isinstance(back, int):
+            return sliced(events.select(*columns), back)
         warnings.warn(
-            "the query has no key that all its variables share, so all events are matched in one task",
+            "the query has no key that all its variables share, and can't be divided by time either, so all events are "
+            f"matched in one task: {back}",
             NoKey,
             stacklevel=4,
         )
@@ -349,7 +355,7 @@ def in_partition(checked: Checked) -> Column:
     Two events that must be there must be joined by the key, and a null joins nothing. One alone may match with a null,
     if only a NOT is joined to it; and in GROUP BY nulls are a group.
     """
-    needed = not _moving(checked) and len(_always_bound(checked.query)) > 1
+    needed = not _moving(checked) and len(always_bound(checked.query)) > 1
     return reduce(and_, [column.isNotNull() for column in key_columns(checked)] if needed else [], sf.lit(True))
 
 
@@ -369,32 +375,28 @@ def key_attributes(checked: Checked) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _always_bound(query: syntax.Query) -> set[str]:
-    """The variables that are bound in every match."""
-    loose: set[str] = set()
-    for step in query.seq:
-        if isinstance(step, syntax.Maybe | syntax.Absent | syntax.AnyOf) or (
-            isinstance(step, syntax.Many) and step.least == 0
-        ):
-            loose.update(syntax.step_variables(step))
-    return {r.variable for r in query.ranges} - loose
-
-
 def _names(checked: Checked, variable: str, name: str) -> set[str]:
     return set(checked.attributes[variable, name].names.values()) - {"id", "time"}
 
 
 def matching(
-    checked: Checked, now: int, schema: st.StructType
+    checked: Checked, now: int, schema: st.StructType, *, by_slices: bool = False
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The matcher as a task runs it, over complete input in order of time."""
+    """The matcher as a task runs it, over complete input in order of time, or of slices and time."""
     names = [*(["stream"] if len(checked.streams) > 1 else []), "id", "time", *places(checked)]
     target = to_arrow_schema(schema, timezone="UTC")
     several = _matchers(checked)
 
+    def found(matcher: Matcher, until: int | None) -> Iterator[pa.RecordBatch]:
+        return given(matcher.advance_batches(until), target)
+
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        whole = (rows.rename_columns([*names, *rows.column_names[len(names) :]]) for rows in tables(batches, _ROWS))
+        if by_slices:
+            yield from in_slices(whole, lambda: Matcher(checked, now), found)
+            return
         matchers: list[Matcher] = []
-        for rows in tables(batches, _ROWS):
+        for rows in whole:
             # The rows of a task come in order of time, so none before the last one's is still to come.
             last = rows.column("time")[-1].as_py()
             parts = [rows]
@@ -402,11 +404,11 @@ def matching(
                 parts = divided(rows.drop_columns("part"), rows.column("part"), several)
             matchers = matchers or [Matcher(checked, now) for _ in parts]
             for matcher, part in zip(matchers, parts, strict=True):
-                for batch in part.rename_columns(names).to_batches():
+                for batch in part.to_batches():
                     matcher.push_batch(batch)
-                yield from given(matcher.advance_batches(last), target)
+                yield from found(matcher, last)
         for matcher in matchers:
-            yield from given(matcher.advance_batches(None), target)
+            yield from found(matcher, None)
 
     return in_executor
 
