@@ -42,9 +42,10 @@ def signed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main(master: str, folder: str) -> None:
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4"}
+    settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "3"}
     # Both executors get something to do, though what there is would fit one task.
     even = {"spark.sql.adaptive.enabled": "false", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+    even["spark.executor.extraJavaOptions"] = SPARK_FOR_TESTS["spark.driver.extraJavaOptions"]
     spark = session("cluster", **SPARK_FOR_TESTS | loopback | settings | even)
     schema = "id BIGINT, time BIGINT, sensor STRING, flow DOUBLE"
     stamped = "id", "timestamp_micros(time) AS time", "sensor", "flow"

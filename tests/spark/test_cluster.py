@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from cepheid.language.checker import check
+from cepheid.language.checker import Checked, check
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
@@ -82,18 +82,28 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
-@pytest.mark.timeout(300)
-def test_matches_are_made_in_the_executors(cluster: str, tmp_path: Path) -> None:
+def written(folder: Path) -> list[Event]:
+    """Events, and the files of them that a stream reads one by one."""
     r = random.Random(3)
     events = [Event("air", i, i * 10, {"sensor": f"D{r.randrange(9)}", "flow": r.uniform(0, 9)}) for i in range(400)]
-    (tmp_path / "in").mkdir()
+    folder.mkdir()
     for start in range(0, 400, 100):
-        path = tmp_path / "in" / f"{start:03}.json"
+        path = folder / f"{start:03}.json"
         rows = ({"id": e.id, "time": e.time, **e.attributes} for e in events[start : start + 100])
         path.write_text("\n".join(map(json.dumps, rows)))
         os.utime(path, (1e9 + start, 1e9 + start))
-    checked, problems = check(parse(QUERY), Catalogue({"air": AIR}, "air"))
+    return events
+
+
+def checked_air(text: str) -> Checked:
+    checked, problems = check(parse(text), Catalogue({"air": AIR}, "air"))
     assert checked is not None, problems
+    return checked
+
+
+@pytest.mark.timeout(300)
+def test_matches_are_made_in_the_executors(cluster: str, tmp_path: Path) -> None:
+    events, checked = written(tmp_path / "in"), checked_air(QUERY)
     program = subprocess.run(
         [sys.executable, "-m", "tests.spark.on_cluster", cluster, str(tmp_path)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
