@@ -1,13 +1,14 @@
 //! Many queries that stand together over the same events; what they have in common is done once.
 //!
 //! A record is shown only to the patterns that it can concern, and no condition is judged twice for it (lookup.rs). Equal
-//! patterns are one, and patterns with the same beginning go on from one (shared.rs); each query gets the matches that a
-//! matcher of its own would give, in their order.
+//! patterns are one, and patterns with the same beginning go on from one or hold their events together (shared.rs); each
+//! query gets the matches that a matcher of its own would give, in their order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use crate::branches::Part;
 use crate::event::{Id, Name, Row};
 use crate::found::{Bound, Match, put_in_order};
 use crate::known::Entry;
@@ -54,6 +55,7 @@ struct Unit {
     /// By head.
     reads: Vec<Reads>,
     source: Option<Source>,
+    parts: Vec<Part>,
     /// The units that go on from here, and the rows that they do so from.
     readers: Vec<usize>,
     rows: Rows,
@@ -258,16 +260,27 @@ impl Standing {
         &self.streams
     }
 
-    /// The patterns that run: the queries that read the matches of each, how many steps it has, and which one its first
-    /// steps are, if they are done there.
-    pub fn patterns(&self) -> impl Iterator<Item = (Vec<usize>, usize, Option<usize>)> {
-        self.units.iter().map(|unit| {
-            let source = unit.source.as_ref();
-            let begun = source.map_or(0, |source| source.steps - 1);
-            let queries = unit.reads.iter().filter_map(|reads| reads.query).collect();
-            let steps = unit.matcher.plan().steps.len() + begun;
-            (queries, steps, source.map(|source| source.pattern))
-        })
+    /// What runs: the queries that read the matches of each, how many steps it has, and which one its first steps are,
+    /// if they are done there; last, whether it is no pattern, but holds the events of first steps for others.
+    pub fn patterns(&self) -> Vec<(Vec<usize>, usize, Option<usize>, bool)> {
+        let mut found = Vec::new();
+        let mut places = Vec::new();
+        for unit in &self.units {
+            let before = found.len();
+            places.push(before);
+            for part in &unit.parts {
+                let parent = part.parent.map(|parent| before + parent);
+                found.push((part.queries.clone(), part.steps, parent, part.queries.is_empty()));
+            }
+            if unit.parts.is_empty() {
+                let source = unit.source.as_ref();
+                let begun = source.map_or(0, |source| source.steps - 1);
+                let queries = unit.reads.iter().filter_map(|reads| reads.query).collect();
+                let steps = unit.matcher.plan().steps.len() + begun;
+                found.push((queries, steps, source.map(|source| places[source.pattern]), false));
+            }
+        }
+        found
     }
 
     /// How many events are in memory; a match that patterns go on from is one in each of these.
@@ -378,13 +391,17 @@ impl Standing {
             );
             return false;
         }
-        let mut by_head: Vec<Vec<Match>> = unit.reads.iter().map(|_| Vec::new()).collect();
+        let is_own = |reads: &Reads| unit.source.is_none() && reads.is_in_order();
+        let mut by_head: Vec<(bool, Vec<Match>)> = unit.reads.iter().map(|r| (is_own(r), Vec::new())).collect();
         for one in matches {
             let head = one.head as usize;
-            let own = self.own(number, &unit.reads[head], one);
-            by_head[head].push(own);
+            let (is_own, found) = &mut by_head[head];
+            found.push(match is_own {
+                true => one,
+                false => self.own(number, &unit.reads[head], one),
+            });
         }
-        for (head, matches) in by_head.into_iter().enumerate() {
+        for (head, (_, matches)) in by_head.into_iter().enumerate() {
             match self.units[number].reads[head].query {
                 Some(query) => found.extend(
                     self.queries[query]
@@ -464,6 +481,7 @@ impl Unit {
             failed: None,
             reads: pattern.reads,
             source: pattern.source,
+            parts: pattern.parts,
             readers: Vec::new(),
             rows: Rows::default(),
         }

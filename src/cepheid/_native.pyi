@@ -145,8 +145,8 @@ class Standing:
     def failed(self) -> list[tuple[int, str]]:
         """The queries that failed because their budget was used up, and what to say of it."""
 
-    def patterns(self) -> list[tuple[list[int], int, int | None]]:
-        """The patterns that run: by whom it is read, how many steps it has, and whose its first ones are."""
+    def patterns(self) -> list[tuple[list[int], int, int | None, bool]]:
+        """What runs: by whom it is read, its steps, whose the first ones are, and whether it only holds events."""
 
     def judged(self) -> tuple[int, int]:
         """How many different conditions are asked of events, and how often one was judged."""

@@ -18,7 +18,7 @@ from cepheid.app import Application, load
 from cepheid.cli.match import command as match_command
 from cepheid.cli.query import command as query_command
 from cepheid.history import log_source
-from cepheid.history.answer import query
+from cepheid.history.answer import STRATEGIES, query
 from cepheid.history.archiving import Tally, archive_log
 from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
@@ -104,8 +104,14 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert len(more) > len(wanted)
     assert ask(tmp_path, "rising").stdout.splitlines() == more
     archive_batch(spark, app)
-    for strategy in ("hybrid", "replay"):
-        assert ask(tmp_path, "rising", "--strategy", strategy).stdout.splitlines() == more
+    assert ask(tmp_path, "rising").stdout.splitlines() == more
+
+    explained = ask(tmp_path, "rising", "--explain").stdout
+    assert "chosen     hybrid" in explained
+    assert "FROM `p` CROSS JOIN `q`" in explained
+    assert "PartitionFilters: [isnotnull(day" in explained
+    days = ask(tmp_path, "rising", "--dry-run", "--since", "-2d", "--now", "2012-05-08").stdout
+    assert "2012-05-07  " in days
 
     table = ask(tmp_path, "rising", "--format", "table").stdout.splitlines()
     assert table[0].split() == ["time", "sensor", "rise", "?p", "?q"]
@@ -114,10 +120,34 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert [row["id"] for row in found] == [json.loads(line)["id"] for line in more]
     assert found[0]["select"] == json.loads(more[0])["select"]
 
+    frame = query(app, "SELECT ?e.flow, ?e.time AS at FILTER (?e.flow > 9)", spark=spark).dataframe()
+    lines = matched(tmp_path, "SELECT ?e.flow, ?e.time AS at FILTER (?e.flow > 9)")
+    assert [row["id"] for row in frame.collect()] == [json.loads(line)["id"] for line in lines]
+    assert frame.where("select.at = time").count() == len(lines)
+
     both = "SELECT ?a.flow, ?d.open FROM (?a, air), (?d, air | door) WINDOW (?a, ?d, 20s) FILTER (?a.flow > 9)"
     assert list(query(app, both, spark=spark).lines()) == matched(tmp_path, both)
     counted = "SELECT COUNT(?e) AS n FROM (?e, door) WINDOW (?e, batch, 10min) GROUP BY ?e.open"
     assert list(query(app, counted, spark=spark)) == [json.loads(line) for line in matched(tmp_path, counted)]
+
+
+def test_paths(spark: SparkSession, tmp_path: Path) -> None:
+    """Semantic conditions, by every strategy; one whose values are not known beforehand, and one that is used."""
+    (tmp_path / "plant.ttl").write_text("@prefix p: <http://p/> . p:s1 p:in p:hall . p:s2 p:in p:hall, p:yard .")
+    means = 'air: {semantics: {sensor: {property: "p:from", entity: "p:{value}"}}, '
+    text = APP.replace("air: {", means)
+    app = application(tmp_path, text + 'prefixes: {p: "http://p/"}\nknowledge: {sources: [plant.ttl]}\n')
+    write(tmp_path, "a.jsonl", records(0, 60))
+    in_hall = "SELECT ?e.flow FILTER (?e.flow > 4) PATH { ?e p:from ?s . ?s p:in p:hall }"
+    pairs = "SELECT ?q.flow SEQ (?p, ?q) WINDOW (?p, ?q, 5min) PATH { ?p p:from ?s . ?s p:in p:yard }"
+    where = "SELECT ?e.flow, ?place FILTER (?e.flow > 4) PATH { ?e p:from ?s . ?s p:in ?place }"
+    for asked_for in (in_hall, pairs, where):
+        wanted = matched(tmp_path, asked_for)
+        assert len(wanted) > 5
+        for strategy in STRATEGIES:
+            assert list(query(app, asked_for, spark=spark, strategy=strategy).lines()) == wanted, strategy
+    assert query(app, in_hall, spark=spark, strategy="rewrite").refused is None
+    assert query(app, where, spark=spark, strategy="rewrite").refused == "PATH variables that are used outside"
 
 
 def test_damage_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import click
 from cepheid.app import load
 from cepheid.cli.match import moment, print_table
 from cepheid.cli.progress import Progress
+from cepheid.language import syntax
 from cepheid.language.output import as_row
-from cepheid.model.time import format_instant
+from cepheid.model.time import TimeError, format_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,9 @@ _LOOK: Final = 0.5
     help="parquet is for a file: cepheid query ... --format parquet > matches.parquet",
 )
 @click.option("--follow", "follows", is_flag=True, help="Go on with what comes; ends where WITHIN does.")
+@click.option("--dry-run", "rehearses", is_flag=True, help="Say how many matches a day there were, instead.")
+@click.option("--since", help="With --dry-run, from when on: -7d, or a time.")
+@click.option("--to", "target", type=click.Choice(["sparql"]), help="Print the query in that language, instead.")
 @click.option("--explain", "explains", is_flag=True, help="Say how it would be answered, and why, instead.")
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
 def command(
@@ -56,6 +60,9 @@ def command(
     strategy: Wanted,
     form: Literal["jsonl", "table", "parquet"],
     follows: bool,
+    rehearses: bool,
+    since: str | None,
+    target: str | None,
     explains: bool,
     now_text: str | None,
 ) -> None:
@@ -71,12 +78,23 @@ def command(
     application = load(app)
     # Spark's modules take a second to load; mistakes are told before.
     from cepheid.history.asked import asked, named
+    from cepheid.history.rehearsal import rehearsed, report
 
     if follows and form != "jsonl":
         raise click.UsageError(f"--follow has no end that --format {form} could wait for")
-    question = asked(application, named(application, name) if name is not None else text or "", now, follows=follows)
+    if rehearses is (since is None):
+        raise click.UsageError("--dry-run and --since go together: --dry-run --since -7d")
+    tree: str | syntax.Query = named(application, name) if name is not None else text or ""
+    if since is not None:
+        tree = rehearsed(tree, _since(since, now))
+    question = asked(application, tree, now, follows=follows)
     for warning in question.warnings:
         click.echo(warning.render(sys.stderr.isatty()), err=True)
+    if target is not None:
+        from cepheid.history.sparql import to_sparql
+
+        click.echo(to_sparql(question), nl=False)
+        return
     from cepheid.history.answer import Answer
     from cepheid.history.past import check_past, past_of
     from cepheid.spark.session import session
@@ -95,10 +113,24 @@ def command(
 
             progress.erase()
             click.echo("\n".join(explained(answer)))
+        elif rehearses:
+            with _watching(progress, spark, answer.strategy) as done:
+                lines = list(report(answer))
+                done()
+            click.echo("\n".join(lines))
         elif follows:
             _follow(answer, progress)
         else:
             _print(answer, form, progress, spark)
+
+
+def _since(text: str, now: int) -> int:
+    from cepheid.history.rehearsal import since_of
+
+    try:
+        return since_of(text, now)
+    except TimeError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from None
 
 
 def _follow(answer: Answer, progress: Progress) -> None:

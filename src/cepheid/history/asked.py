@@ -52,14 +52,19 @@ def named(app: Application, name: str) -> syntax.Query:
     return found.tree
 
 
+def parsed(query: str | syntax.Query) -> syntax.Query:
+    """The tree of a query. Raises Rejected."""
+    if not isinstance(query, str):
+        return query
+    tree, problems = examine(Source("query", query))
+    if tree is None:
+        raise Rejected(problems)
+    return tree
+
+
 def asked(app: Application, query: str | syntax.Query, now: int, *, follows: bool = False) -> Asked:
     """A query, as text or as the application has it, ready to be answered. Raises Rejected."""
-    if isinstance(query, str):
-        tree, problems = examine(Source("query", query))
-        if tree is None:
-            raise Rejected(problems)
-    else:
-        tree = query
+    tree = parsed(query)
     graph = app.graph
     streams = derive(graph).streams
     catalogue = Catalogue(streams, graph.default_stream, graph.prefixes, graph.properties)

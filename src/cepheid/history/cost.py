@@ -39,6 +39,8 @@ _PRINT: Final = 20e-6
 #: How many of a variable's events pass a condition, where nothing more is known.
 _PASS: Final = {"=": 0.1, "!=": 0.9}
 _PASS_OTHERS: Final = 0.4
+#: Bytes of a record in a file, about.
+_RECORD: Final = 100
 #: Different keys, where nothing is known of them.
 _KEYS: Final = 100
 
@@ -131,8 +133,11 @@ def _share(condition: Expression) -> float:
 
 
 def count_events(past: Past, asked: Asked, stream: str) -> int:
-    """About how many events of a stream lie in the query's days, by the archive's own statistics."""
+    """About how many events of a stream lie in the query's days, by statistics and sizes."""
     total = 0 if past.tail is None else past.tail.end - past.tail.start
+    for given in past.files:
+        if any(own.name == stream for own in given.given.streams):
+            total += given.bytes_of(past.spark, past.archive, asked.streams[stream]) // _RECORD
     if past.archive is not None:
         total += _archived(past, past.archive, asked, stream)
     return total

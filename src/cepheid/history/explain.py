@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from cepheid.history.answer import Answer
 from cepheid.history.rewrite import rewritten_of
 from cepheid.model.time import format_instant
+from cepheid.spark.matching import is_alone
 
 
 def explained(answer: Answer) -> Iterator[str]:
@@ -16,7 +17,8 @@ def explained(answer: Answer) -> Iterator[str]:
     times, choice = answer.asked.times, answer.choice
     yield f"asked      {format_instant(times.low)} to {format_instant(times.high)}, {', '.join(answer.layout.names)}"
     key = [" = ".join(dict.fromkeys(part.values())) for part in answer.layout.keys]
-    yield f"key        {', '.join(key) or 'none: related in one task'}"
+    alone = "each event is a match by itself" if is_alone(answer.layout.checked) else "none: related in one task"
+    yield f"key        {', '.join(key) or alone}"
     yield f"chosen     {answer.strategy}" + (" (as asked for)" if answer.wanted == answer.strategy else "")
     yield f"why        {choice.reason}"
     for estimate in choice.estimates:

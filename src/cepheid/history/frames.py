@@ -22,12 +22,13 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
-from cepheid.model.time import UNITS
+from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import with_known
-from cepheid.spark.matching import SPARK_TYPES, always_bound, is_alone
+from cepheid.spark.matching import SPARK_TYPES, is_alone
+from cepheid.spark.slices import always_bound
 
 
 @dataclass(frozen=True)
@@ -133,15 +134,18 @@ def _plain_type(kind: Type) -> st.DataType:
 
 def in_times(frame: DataFrame, times: Times) -> DataFrame:
     """The rows of a table whose time lies there; by day too, so that other days' files are not even looked at."""
-    if DAY in frame.columns:
-        days = (sf.date_from_unix_date(sf.lit(_day(moment))) for moment in (times.low, times.high))
-        frame = frame.where(sf.col(DAY).between(*days))
-    low, high = (sf.timestamp_micros(sf.lit(moment)) for moment in (times.low, times.high))
-    return frame.where(sf.col("time").between(low, high))
+    by_day = DAY in frame.columns
+    if times.low > MIN_INSTANT:
+        frame = frame.where(sf.col(DAY) >= _day(times.low)) if by_day else frame
+        frame = frame.where(sf.col("time") >= sf.timestamp_micros(sf.lit(times.low)))
+    if times.high < MAX_INSTANT:
+        frame = frame.where(sf.col(DAY) <= _day(times.high)) if by_day else frame
+        frame = frame.where(sf.col("time") <= sf.timestamp_micros(sf.lit(times.high)))
+    return frame
 
 
-def _day(moment: int) -> int:
-    return moment // UNITS["d"]
+def _day(moment: int) -> Column:
+    return sf.date_from_unix_date(sf.lit(moment // UNITS["d"]))
 
 
 def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> DataFrame:

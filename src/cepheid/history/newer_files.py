@@ -45,6 +45,10 @@ class NewerFiles:
             last = max(last, last_batch(spark, archive, stream.name, self.writer))
         return [file for file, number in self.batches.items() if number is None or number > last]
 
+    def bytes_of(self, spark: SparkSession, archive: Archive | None, stream: Stream) -> int:
+        """How much is in the files that the table of a stream does not have."""
+        return sum(Path(file).stat().st_size for file in self.of(spark, archive, stream))
+
     def read(self, spark: SparkSession, files: list[str], stream: Stream) -> DataFrame:
         """The events of a stream in some of the files."""
         records = read_these(spark, files, self.given.format)

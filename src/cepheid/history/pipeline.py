@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from cepheid.model.streams import Stream
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
+from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
@@ -126,6 +127,8 @@ class Pipeline:
                 self._fail(part, essence(str(part.query.exception())))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
+        if self._log is not None:
+            self._tell(self._log / PIPELINE)
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
@@ -149,6 +152,15 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _tell(self, file: Path) -> None:
+        """Says how far it is where the service's page of metrics looks."""
+        said = {"time": time.time(), "parts": [asdict(status) for status in self.status()]}
+        try:
+            file.with_suffix(".new").write_text(json.dumps(said))
+            file.with_suffix(".new").replace(file)
+        except OSError:
+            return  # a full disk is the intake's to tell
 
     def _take(self, app: Application) -> None:
         """Starts what an application has and does not run yet, and ends what it has no longer."""

@@ -154,15 +154,15 @@ class _Rewriter:
             return "unix_micros(t.time)", ValueType.TIMESTAMP
         resolved = self.checked.attributes[variable, name]
         if name == "id":
-            return f"CAST(t.id AS {name_of(resolved.type)})", resolved.type
+            return "t.id", resolved.type
         target = name_of(resolved.type)
         own = resolved.names.get(stream)
         if own is None:
             return f"CAST(NULL AS {target})", resolved.type
-        column = f"t.{quoted(own)}"
-        if self.layout.streams[stream].attributes[own] is Type.TIMESTAMP:
-            column = f"unix_micros({column})"
-        return f"CAST({column} AS {target})", resolved.type
+        column, kind = f"t.{quoted(own)}", self.layout.streams[stream].attributes[own]
+        if kind is Type.TIMESTAMP:
+            return f"unix_micros({column})", resolved.type
+        return column if ValueType.of(kind) is resolved.type else f"CAST({column} AS {target})", resolved.type
 
     def _known(self, lookup: Lookup) -> tuple[str, str]:
         """The join with a table of what is known, and the condition that something is."""
@@ -256,7 +256,8 @@ class _Rewriter:
             if output.condition is not None:
                 raise NotExact("a comparison with an aggregate")
             found = expression(output.expression, self._column)
-            columns.append(f"CAST({found.text} AS {name_of(output.type)}) AS s{number}")
+            given = found.text if found.type is output.type else f"CAST({found.text} AS {name_of(output.type)})"
+            columns.append(f"{given} AS s{number}")
         return ", ".join(columns)
 
 

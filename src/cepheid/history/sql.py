@@ -129,12 +129,12 @@ def _constant(constant: syntax.Constant) -> Sql:
     if kind is Kind.STRING:
         return Sql(text_of(str(value)), _T.STRING)
     if kind is Kind.FLOAT:
-        return Sql(f"CAST('{float(str(value))!r}' AS double)", _T.FLOAT)
+        return Sql(f"double('{float(str(value))!r}')", _T.FLOAT)
     if kind is Kind.NULL:
         return Sql("NULL", _T.NULL)
     if kind is Kind.BOOL:
         return Sql(str(value).lower(), _T.BOOL)
-    return Sql(f"CAST('{value}' AS bigint)", _KINDS[kind])
+    return Sql(f"bigint('{value}')" if str(value).startswith("-") else f"{value}L", _KINDS[kind])
 
 
 def _alike(one: Sql, other: Sql) -> tuple[str, str]:

@@ -57,8 +57,8 @@ def _judged(checked: Checked, now: int, retain: int | None, follows: bool) -> It
     if low is not None and retain is not None and low < now - retain:
         yield warning(
             "before-retention",
-            f"events before {format_instant(now - retain)} are no longer kept (retain: {format_duration(retain)}), "
-            "so what they would have matched is missing",
+            f"events before {format_instant(now - retain)} need not be kept any more (retain: "
+            f"{format_duration(retain)}); what those that are gone would have matched is missing",
         )
     if follows:
         return

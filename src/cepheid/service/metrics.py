@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -40,9 +40,17 @@ _MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the ar
 _QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
 
 
+#: Of each part of the pipeline on Spark.
+_PIPELINE: Final = (
+    ("events", "counter", "events that went through"),
+    ("lag", "gauge", "events of the log that were not read yet"),
+    ("running", "gauge", "whether it runs"),
+)
+
+
 def page(stats: Stats) -> str:
     """The page."""
-    return "".join(f"{line}\n" for line in _lines(stats))
+    return "".join(f"{line}\n" for line in (*_lines(stats), *_pipeline_lines(stats.get("pipeline", []))))
 
 
 def _lines(stats: Stats) -> Iterator[str]:
@@ -79,6 +87,18 @@ def _lines(stats: Stats) -> Iterator[str]:
 
 def _one(parts: str) -> str:
     return "query" if parts == "queries" else parts.removesuffix("s")
+
+
+def _pipeline_lines(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What runs on Spark, as its process has last said."""
+    for field, kind, meaning in _PIPELINE:
+        name = f"cepheid_pipeline_{field}" + ("_total" if kind == "counter" else "")
+        yield f"# HELP {name} {meaning}"
+        yield f"# TYPE {name} {kind}"
+        for part in parts:
+            value = int(part["state"] == "running") if field == "running" else part[field]
+            if value is not None:
+                yield f'{name}{{part="{_quoted(part["name"])}",level="{_quoted(part["level"])}"}} {value}'
 
 
 def _quoted(text: str) -> str:

@@ -31,6 +31,10 @@ from cepheid.service.metrics import MetricsPage
 from cepheid.service.part import Died, Engine, Part, ServiceFailed
 from cepheid.service.sources import order_of
 
+#: The file in the log's folder in which the pipeline on Spark says how far it is, and after how many seconds of silence
+#: it is taken not to run.
+PIPELINE: Final = "pipeline.json"
+_SPARK_SILENT: Final = 60.0
 #: Seconds between two looks at which parts there are.
 _LOOK: Final = 2.0
 #: A process that died so often within `_WINDOW` seconds is not started again: it would die again.
@@ -185,9 +189,16 @@ class Supervisor:
         return list(self._engine.ready["notices"])
 
     def stats(self) -> Mapping[str, Any]:
-        """The engine's books."""
+        """The engine's books, and how far the pipeline on Spark says it is, if it runs."""
         found: dict[str, Any] = self._engine.call({"stats": True})["stats"]
-        return found
+        return {**found, "pipeline": self._pipeline()}
+
+    def _pipeline(self) -> list[dict[str, Any]]:
+        try:
+            said = json.loads((self._config.log / PIPELINE).read_text())
+        except (OSError, ValueError):
+            return []
+        return list(said["parts"]) if time.time() - said["time"] < _SPARK_SILENT else []
 
     def watch(self, stop: int, say: Callable[[str], object]) -> None:
         """Starts again what dies, until the file descriptor `stop` brings a signal; SIGHUP applies the file."""
