@@ -13,6 +13,7 @@ pub mod exact;
 pub mod expr;
 pub mod found;
 pub mod found_columns;
+pub mod found_order;
 pub mod functions;
 pub mod intake;
 pub mod json;

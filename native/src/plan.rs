@@ -377,6 +377,8 @@ pub struct Plan {
     pub judged_late: bool,
     /// How late the second variable can be after the first (differences of times).
     pub furthest: Vec<Vec<i64>>,
+    /// Whether it comes from PATHs, so that filters, lookups and tables may change while it runs.
+    pub follows: bool,
     /// What is known of events.
     pub lookups: Vec<Lookup>,
     /// The tables to begin with.
@@ -450,7 +452,8 @@ impl Plan {
         hash.update(normal_form.as_bytes());
         let within = json.member("within")?;
         let mut whole = Hash::new(b"cepheid-plan-1");
-        // What is known changes while a query stands; a saved state has what each event was judged by.
+        // What is known changes while a query stands, and with it what events are judged by and what is read for that; a
+        // saved state has how each event was judged, and what is kept of it (`kept`).
         whole.update(text.split(",\"tables\":[").next().unwrap_or(text).as_bytes());
         let lookups = json.member("lookups")?.each(read_lookup)?;
         let tables = read_tables(json.member("tables")?)?;
@@ -500,6 +503,7 @@ impl Plan {
             trailing_matters: false,
             judged_late: false,
             variables,
+            follows: json.member("follows")?.bool()?,
             copies: lookups.iter().any(|lookup| !lookup.columns.is_empty()),
             lookups,
             tables: tables.into_iter().map(Arc::new).collect(),

@@ -87,7 +87,7 @@ pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
     let mut known: HashMap<String, usize> = HashMap::new();
     for (number, query) in queries.iter().enumerate() {
         let mut text = format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None));
-        if !query.plan.lookups.is_empty() {
+        if query.plan.follows {
             // What is known of events is the query's own, and may change.
             text = number.to_string();
         }
@@ -345,7 +345,7 @@ impl Pattern {
     /// Its steps, if a beginning can be shared: how many.
     fn shareable(&self) -> usize {
         // A budget counts what a query holds by itself.
-        let free = self.budget.is_none() && self.source.is_none() && self.plan.lookups.is_empty();
+        let free = self.budget.is_none() && self.source.is_none() && !self.plan.follows;
         if free { prefix::longest_beginning(&self.plan) } else { 0 }
     }
 

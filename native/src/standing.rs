@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::branches::Part;
 use crate::event::{Id, Name, Row};
 use crate::found::{Bound, Match, put_in_order};
+use crate::known::Entry;
 use crate::lookup::Stream;
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::{After, Plan};
@@ -144,7 +145,6 @@ impl Standing {
             late: 0,
         };
         standing.link();
-        standing.read_streams(&given);
         standing.queries = given
             .into_iter()
             .enumerate()
@@ -154,6 +154,7 @@ impl Standing {
                 unit: standing.unit_of(number),
             })
             .collect();
+        standing.read_streams();
         standing
     }
 
@@ -178,9 +179,10 @@ impl Standing {
         self.sources = sources.map(|number| number as u32).collect();
     }
 
-    fn read_streams(&mut self, given: &[Given]) {
+    fn read_streams(&mut self) {
         let streams = &mut self.streams;
-        for stream in given.iter().flat_map(|query| &query.plan.streams) {
+        streams.clear();
+        for stream in self.queries.iter().flat_map(|query| &query.plan.streams) {
             if streams.iter().all(|known| *known.name != *stream.name) {
                 streams.push(Stream::new(&stream.name));
             }
@@ -198,6 +200,38 @@ impl Standing {
         for (place, stream) in streams.iter_mut().enumerate() {
             stream.index(place, &matchers);
         }
+    }
+
+    /// What is known of keys of a query's table from now on.
+    pub fn learn(&mut self, query: usize, table: usize, entries: Vec<Entry>) {
+        let matcher = &mut self.units[self.queries[query].unit].matcher;
+        for (key, rows) in entries {
+            matcher.learn(table, key, rows);
+        }
+    }
+
+    /// Goes on with another plan of a query that follows what is known; whether what it holds fits, and is kept. The
+    /// plan reads the same streams.
+    pub fn replace(&mut self, query: usize, plan: Plan) -> bool {
+        let plan = Arc::new(plan);
+        let number = self.queries[query].unit;
+        let unit = &mut self.units[number];
+        let mut matcher = Matcher::of(Arc::clone(&plan), unit.matcher.budget);
+        matcher.eager = unit.matcher.eager;
+        let state = unit.matcher.save(|_| false);
+        let chunk = |name| {
+            let found = state.changed.iter().find(|(known, _)| *known == name);
+            found.map(|(_, bytes)| bytes.as_slice())
+        };
+        let is_kept = matcher.restore(&state.head, chunk).is_ok();
+        if !is_kept {
+            matcher.watermark = unit.matcher.watermark;
+        }
+        unit.matcher = matcher;
+        unit.activate(number as u32, &mut self.active);
+        self.queries[query].plan = plan;
+        self.read_streams();
+        is_kept
     }
 
     /// How many queries there are.

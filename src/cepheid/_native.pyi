@@ -101,6 +101,9 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
+    def advance_ordered(self, watermark: int | None) -> list[tuple[bytes, Row]]:
+        """As `advance`, each with bytes that it can be sorted by among the matches of other matchers."""
+
     def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
         """Takes the rows of a batch of columns."""
 
@@ -316,8 +319,17 @@ class Engine:
     def remove_queries(self, names: list[str]) -> None:
         """Takes queries out of their lanes; a lane that has none left ends."""
 
-    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
-        """The next match of a query in a lane, the end of its validity, and whether it is stale."""
+    def learn(self, version: int, learned: list[tuple[str, str | None, list[tuple[int, str]]]]) -> int:
+        """Queries go by another version of the knowledge, all from one offset of the log on, which is given.
+
+        Of each its plan, if that is another, and by table what is known of keys, as `Matcher.learn` takes it.
+        """
+
+    def knowledge(self) -> dict[str, int]:
+        """By query with PATHs, the version of the knowledge by which the last event was judged."""
+
+    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool, int | None] | None:
+        """The next match of a query, the end of its validity, whether it is stale, and the version of the knowledge."""
 
     def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
         """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""

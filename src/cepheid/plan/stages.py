@@ -23,7 +23,7 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.printer import normal_form, print_expression, print_path, print_query, print_step
 from cepheid.language.syntax import Expression, Query, conjuncts
-from cepheid.plan.compile import is_looked_up
+from cepheid.plan.compile import is_looked_up, tables
 from cepheid.plan.graph import Graph
 from cepheid.plan.implied import implied
 from cepheid.plan.matcher import Budget
@@ -90,7 +90,8 @@ class _Lane:
         """By query the patterns that lead to its matches, the first one last, each with a name."""
         by_limit: dict[int | None, dict[str, Checked]] = {}
         for name, checked in self.queries.items():
-            if checked.query.path is None:
+            # What is asked for as events come is a query's own.
+            if checked.query.path is None and all(table.complete for table in tables(checked)):
                 by_limit.setdefault(self.limits[name], {})[name] = checked
         for limit, queries in by_limit.items():
             patterns = Standing(queries, budget=None if limit is None else Budget(limit)).patterns

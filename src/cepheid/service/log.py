@@ -19,15 +19,15 @@ from cepheid.model.types import Value
 from cepheid.service import schemas
 from cepheid.service.wire import GREETING, VERSION, Frame, Frames, Kind, connect, frame, json_frame
 
-__all__ = ["LogReader", "Logged", "OffsetGone", "log_commit", "log_committed"]
+__all__ = ["Extent", "LogReader", "Logged", "OffsetGone", "Row", "extent", "log_commit", "log_committed"]
 
 LATE: Final = 1
 DUPLICATE: Final = 2
 #: Of `LogReader`: not from an offset, but from what comes next.
 END: Final = -1
 
-#: offset, flags, number of the stream, id, time, values, arrival
-_Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int, int | None]
+#: offset, flags, number of the stream, id, time, values, arrival, end of validity
+Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int, int | None]
 _READ: Final = struct.Struct("<IIII")
 
 
@@ -54,8 +54,19 @@ class Logged:
     valid_until: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The first offset that a log keeps, the one after the last that is safe, and its streams at the end."""
+
+    first: int
+    end: int
+    streams: list[Stream]
+
+
 class _Source(Protocol):
-    def read(self, timeout: float) -> list[_Row]: ...
+    @property
+    def offset(self) -> int: ...
+    def read(self, timeout: float) -> list[Row]: ...
     def streams(self) -> list[Stream]: ...
     def close(self) -> None: ...
 
@@ -105,13 +116,23 @@ class LogReader:
         streams = self._source.streams() if rows else []
         return [_logged(row, streams) for row in rows]
 
+    def rows(self, timeout: float = 0.0) -> tuple[list[Row], list[Stream]]:
+        """As `read`, for many events: their bare values, and the streams that they give the numbers of."""
+        rows = self._source.read(timeout)
+        return rows, self._source.streams()
+
+    @property
+    def offset(self) -> int:
+        """The offset of what is read next; from an address it is known once something was read."""
+        return self._source.offset
+
     def follow(self, seconds: float) -> Iterator[Logged]:
         """What there is and what comes, until nothing came for so long."""
         while found := self.read(seconds):
             yield from found
 
 
-def _logged(row: _Row, streams: list[Stream]) -> Logged:
+def _logged(row: Row, streams: list[Stream]) -> Logged:
     offset, flags, number, event_id, time, values, arrival, valid_until = row
     stream = streams[number]
     event = Event(stream.name, event_id, time, dict(zip(stream.attributes, values, strict=True)))
@@ -126,7 +147,7 @@ class _Local:
         self._described = ""
         self._streams: list[Stream] = []
 
-    def read(self, timeout: float) -> list[_Row]:
+    def read(self, timeout: float) -> list[Row]:
         deadline = time.monotonic() + timeout
         while (rows := self._follower.next()) is None:
             left = deadline - time.monotonic()
@@ -134,6 +155,10 @@ class _Local:
             if left <= 0 or not (self._follower.wait(min(left, 0.2)) or left > 0):
                 return []
         return rows
+
+    @property
+    def offset(self) -> int:
+        return self._follower.offset
 
     def streams(self) -> list[Stream]:
         described = self._follower.streams()
@@ -162,7 +187,7 @@ class _Remote:
             content["token"] = token
         self._socket.sendall(GREETING + json_frame(Kind.HELLO, content))
 
-    def read(self, timeout: float) -> list[_Row]:
+    def read(self, timeout: float) -> list[Row]:
         payload = _READ.pack(1 << 20, int(timeout * 1000), 0, 0)
         self._socket.settimeout(timeout + 30)
         while True:
@@ -175,7 +200,7 @@ class _Remote:
                     raise
                 self._offset = gone.first
 
-    def _answer(self) -> list[_Row]:
+    def _answer(self) -> list[Row]:
         while True:
             answer = self._next()
             if answer.kind is Kind.SCHEMA:
@@ -186,6 +211,10 @@ class _Remote:
                 return self._codec.decode(answer.payload) if self._codec is not None else []
             elif answer.kind is Kind.ERROR:
                 _raise(answer.json())
+
+    @property
+    def offset(self) -> int:
+        return self._offset
 
     def commit(self, consumer: str, offset: int) -> None:
         self._socket.sendall(frame(Kind.COMMIT, offset, consumer.encode()))
@@ -212,6 +241,21 @@ def _raise(content: dict[str, Any]) -> None:
     if content["code"] == "gone":
         raise OffsetGone(content["reason"], content.get("first"))
     raise ConnectionError(f"{content['reason']} ({content['code']})")
+
+
+def extent(source: str | Path, *, token: str | None = None) -> Extent:
+    """From where to where a log goes now."""
+    with LogReader(source, END, durable_only=True, token=token) as reader:
+        reader.rows()
+        end = reader.offset
+    with LogReader(source, None, durable_only=True, token=token) as reader:
+        first = reader.offset
+        rows, streams = reader.rows()  # an address says where it begins with the first answer
+        first = rows[0][0] if rows else first
+    if end > first:
+        with LogReader(source, end - 1, durable_only=True, token=token) as reader:
+            _, streams = reader.rows()
+    return Extent(first, end, streams)
 
 
 def commit(source: str | Path, consumer: str, offset: int, *, token: str | None = None) -> None:

@@ -1,27 +1,24 @@
 """Cepheid on Spark: pattern matching and knowledge for DataFrames, and the pipeline into the archive.
 
-`cepheid.spark.match`, `where` and `enrich` are there without importing more than they need: pyspark is loaded when one
-of them is first used.
+What is named here is there without importing more than it needs: pyspark is loaded when one of them is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from cepheid.spark.clocks import Live
     from cepheid.spark.knowledge import enrich, where
     from cepheid.spark.matching import match
 
-__all__ = ["enrich", "match", "where"]
+__all__ = ["Live", "enrich", "match", "where"]
+
+_PLACES: Final = {"Live": "clocks", "enrich": "knowledge", "match": "matching", "where": "knowledge"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "match":
-        from cepheid.spark.matching import match
-
-        return match
-    if name in ("where", "enrich"):
-        from cepheid.spark import knowledge
-
-        return getattr(knowledge, name)
+    if name in _PLACES:
+        return getattr(import_module(f"cepheid.spark.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'cepheid.spark' has no attribute '{name}'")
