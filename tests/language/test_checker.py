@@ -83,6 +83,18 @@ def test_bounds(text: str, bounded: bool) -> None:
     assert codes == ([] if bounded else ["unbounded"])
 
 
+def test_a_query_has_so_many_variables() -> None:
+    def said(count: int) -> list[str]:
+        names = [f"?e{i}" for i in range(count)]
+        seq, window = f"SEQ ({', '.join(names)})", f"WINDOW ({', '.join(names)}, 5s)"
+        return [problem.render(False) for problem in check(parse(f"SELECT ?e0.id {seq} {window}"), CATALOGUE)[1]]
+
+    assert said(64) == []
+    (message,) = said(65)
+    assert "a query has at most 64 variables, and ?e64 is one more" in message
+    assert len(said(5000)) == 1  # and at once
+
+
 def test_what_names_mean() -> None:
     found = checked("SELECT ?e.airvolume, ?e.hvc:airflow AS flow, ?e.id")
     names = {name: dict(r.names) for (_, name), r in found.attributes.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from cepheid.language import bounds, parts, path, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
@@ -82,6 +82,10 @@ class Checked:
         return tuple(dict.fromkeys(s for r in self.query.ranges for s in r.streams))
 
 
+#: As many as a matcher has (native/src/plan.rs).
+MAX_VARIABLES: Final = 64
+
+
 def check(query: Query, catalogue: Catalogue, *, live: bool = False) -> tuple[Checked | None, list[Diagnostic]]:
     """The checked query, unless something in it is wrong, and everything to say about it, in order.
 
@@ -122,6 +126,14 @@ class _Checker:
 
     def run(self) -> None:
         self._find_variables()
+        if len(self.event_variables) > MAX_VARIABLES:
+            # The rest would look at all their pairs.
+            first = self.event_variables[MAX_VARIABLES]
+            message = f"a query has at most {MAX_VARIABLES} variables, and ?{first} is one more"
+            ranges = {r.variable: r.span for r in self.query.ranges}
+            span = ranges.get(first) or self._places().get(first)
+            self.report("too-many", message, span, "make it several queries")
+            return
         self._find_streams()
         self._sequence()
         self._windows()
@@ -189,9 +201,11 @@ class _Checker:
         """Which variables are events: those of FROM, SEQ, WINDOW, or with an attribute; others are a PATH's."""
         query = self.query
         ranged = [r.variable for r in query.ranges]
+        seen: set[str] = set()
         for r in query.ranges:
-            if ranged.count(r.variable) > 1 and r is not next(x for x in query.ranges if x.variable == r.variable):
+            if r.variable in seen:
                 self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span)
+            seen.add(r.variable)
         mentions = self._mentions()
         mentioned = dict.fromkeys(ranged) | dict.fromkeys(mentions)
         bare = {e.name for e in self._expressions() if isinstance(e, syntax.Variable)}

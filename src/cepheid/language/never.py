@@ -17,8 +17,6 @@ from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_var
 
 #: The microseconds by which the second variable's event comes at least after the first's.
 _Order: TypeAlias = tuple[str, str, int]
-#: A pattern with more variables can't run anyway, and to look at all its pairs would take long.
-_MANY = 64
 _NUMBERS = (Kind.INT, Kind.FLOAT, Kind.TIMESTAMP, Kind.DURATION)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 
@@ -131,8 +129,6 @@ def _report_order(query: Query, roles: Mapping[str, str], report: Report) -> Non
     """SEQ, WINDOWs and JOINs that compare times as bounds on differences: they hold together unless some add up to
     an event that comes after itself."""
     sure = {v for v, role in roles.items() if role in ("one", "all", "free")}
-    if len(sure) > _MANY:
-        return
     orders = [order for order in _orders(query) if sure.issuperset(order[:2])]
     latest = dict.fromkeys(sure, 0)
     for _ in range(len(sure) + 1):
