@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod arrow;
 pub mod arrow_build;
 pub mod bounds;
+pub mod branches;
 pub mod build;
 pub mod columns;
 pub mod digest;

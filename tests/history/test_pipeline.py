@@ -16,6 +16,8 @@ from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.service.intake import IntakeProcess, config_of, start
 from cepheid.service.log import LogReader
+from cepheid.service.metrics import page
+from cepheid.service.supervisor import PIPELINE
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_of
 from cepheid.spark.archive import read, read_dead_letters
@@ -102,6 +104,10 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
             "rising to log": ("running", None)
         }
         assert not pipeline.lost
+        pipeline.tend()
+        told = json.loads((tmp_path / "log" / PIPELINE).read_text())["parts"]
+        assert 'cepheid_pipeline_lag{part="rising",level="high"} 0\n' in page({"pipeline": told})
+        assert 'cepheid_pipeline_running{part="steep",level="background"} 1\n' in page({"pipeline": told})
     archive, air_stream = archive_of(app), app.graph.streams["air"]
     assert sorted(row["id"] for row in read(spark, archive, air_stream).collect()) == list(range(90))
     (kept,) = read(spark, archive, air_stream, late=True).where("log_late").collect()

@@ -41,6 +41,6 @@ def test_every_mode_finds_what_sparql_finds(case: PathCase) -> None:
         question = ask(case.checked, case.known(mode))
         semantic = question.filter()
         if semantic is not None:
-            semantic = SemanticFilter(semantic.lookups, case.knowledge, semantic.mode, entries=2)
+            semantic = SemanticFilter(semantic.lookups, case.knowledge, semantic.mode, size=2)
         found = Matcher(question.checked, 0, semantic=semantic).matches(case.events)
         assert shown(found) == shown(wanted), (mode, case.text, case.turtle)

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "service": "Run the intake and the real-time engine of an application.",
     "pipeline": "Run what of an application is placed on Spark.",
     "top": "Show what a running service does, anew every second.",
+    "archive": "Look at an archive, compact it, and take events out of it.",
     "explain": "Show what the planner made of an application, and why.",
     "annotate": "Propose what the attributes of events could mean.",
     "knowledge": "Look at an application's knowledge, and change it while it is in use.",

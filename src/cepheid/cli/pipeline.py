@@ -15,10 +15,10 @@ from typing import Final
 import click
 
 from cepheid.app import load
-from cepheid.history.pipeline import Pipeline, Status
+from cepheid.history.pipeline import Pipeline, Status, needs_kafka
 from cepheid.language.errors import Rejected
 from cepheid.spark.pools import pools
-from cepheid.spark.session import session
+from cepheid.spark.session import session, with_kafka
 
 #: Seconds between two looks at how the parts fare, and between two words on it.
 _LOOK: Final = 1.0
@@ -42,7 +42,8 @@ def command(app: str, once: bool) -> None:
         signal.signal(number, lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="cepheid-") as folder:
         _say("starting Spark")
-        spark = session(f"cepheid {application.name}", **pools(application.graph.levels, Path(folder)))
+        settings = pools(application.graph.levels, Path(folder)) | (with_kafka() if needs_kafka(application) else {})
+        spark = session(f"cepheid {application.name}", **settings)
         try:
             with Pipeline(spark, application, token=os.environ.get("CEPHEID_TOKEN"), say=click.echo) as pipeline:
                 _say(f"running: {', '.join(status.name for status in pipeline.status())}")

@@ -1,4 +1,4 @@
-"""From the log into the archive: events with their offsets, and the intake's dead letters."""
+"""Into the archive: the log's events with their offsets, the intake's dead letters, and what Spark reads itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cepheid.history import log_source
 from cepheid.history.log_source import apart_schema
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.spark.archive import Archive, Batch, append_events, append_letters
+from cepheid.spark.archive import Archive, Batch, append_batch, append_events, append_letters
 from cepheid.spark.pipeline import query_id
 from cepheid.spark.validate import events_of
 
@@ -76,6 +76,19 @@ def archive_dead_letters(
         sf.col("time").alias("received"), "stream", "code", "reason", "raw", "source", sf.col("number").alias("line")
     )
     return letters.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+
+def archive_records(
+    spark: SparkSession, records: DataFrame, streams: Sequence[Stream], archive: Archive, checkpoint: str, tally: Tally
+) -> DataStreamWriter:
+    """What writes judged records, events and dead letters, into the archive."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        counts = append_batch(batch, streams, archive, Batch(query_id(spark, checkpoint), number))
+        tally.archived.update(counts.archived)
+        tally.dead_letters.update(counts.dead_letters)
+
+    return records.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
 
 
 def _read(spark: SparkSession, log: Path, streams: Sequence[Stream]) -> DataFrame:

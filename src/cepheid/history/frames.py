@@ -27,7 +27,8 @@ from cepheid.model.types import Type
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import with_known
-from cepheid.spark.matching import SPARK_TYPES, always_bound, is_alone
+from cepheid.spark.matching import SPARK_TYPES, is_alone
+from cepheid.spark.slices import always_bound
 
 
 @dataclass(frozen=True)

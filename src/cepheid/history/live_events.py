@@ -1,4 +1,4 @@
-"""The events that a live query on Spark reads: from the log, or straight from files, as one streaming DataFrame."""
+"""The events that a live query on Spark reads: from the log, or straight from files and Kafka, as one DataFrame."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -15,10 +16,12 @@ from cepheid.history.log_source import log_schema
 from cepheid.knowledge.tables import Lookup
 from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
-from cepheid.spark.application import FileInput
+from cepheid.spark.application import FileInput, TopicInput
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
-from cepheid.spark.sources import read_file_stream
+from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import declared_for_spark, events_of, validate
+
+Input: TypeAlias = FileInput | TopicInput
 
 
 class NotOnSpark(ValueError):
@@ -30,7 +33,7 @@ def read_events(
     checked: Checked,
     streams: Mapping[str, Stream],
     log: Path | None,
-    files: Sequence[FileInput],
+    inputs: Sequence[Input],
 ) -> DataFrame:
     """The events of a query's streams: stream, id, time and what it reads of them."""
     wanted = {name: _as_read(checked, streams[name]) for name in checked.streams}
@@ -40,14 +43,14 @@ def read_events(
             f"the ids of {', '.join(wanted)} are numbers in one stream and text in another, and a DataFrame has one "
             "type a column: give the streams `id: string`, or the query `engine: service`"
         )
-    from_files = {s.name for given in files for s in given.streams}
-    logged = [stream for name, stream in wanted.items() if name not in from_files]
+    elsewhere = {s.name for given in inputs for s in given.streams}
+    logged = [stream for name, stream in wanted.items() if name not in elsewhere]
     if logged and log is None:
         raise NotOnSpark(
-            f"{', '.join(s.name for s in logged)}: a live query reads its events from files or from the log; give the "
-            "stream `source: {kind: files, path: ...}`, or the application a `service` with a log"
+            f"{', '.join(s.name for s in logged)}: a live query reads its events from the log, files or Kafka; give "
+            "the stream `source: {kind: files, path: ...}`, or the application a `service` with a log"
         )
-    parts = [_from_files(spark, given, wanted) for given in files if wanted.keys() & {s.name for s in given.streams}]
+    parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
     if logged:
         assert log is not None
         events = _from_log(spark, log, logged)
@@ -77,8 +80,15 @@ def _from_log(spark: SparkSession, log: Path, streams: Sequence[Stream]) -> Data
     return spark.readStream.format(log_source.NAME).options(**options).schema(log_schema(streams)).load()
 
 
-def _from_files(spark: SparkSession, given: FileInput, wanted: Mapping[str, Stream]) -> DataFrame:
-    records = read_file_stream(spark, given.path, given.format).transform(validate(given.streams, given.format))
+def records_of(spark: SparkSession, given: Input) -> DataFrame:
+    """What an input brings, judged: events and dead letters, as `validate` gives them."""
+    if isinstance(given, FileInput):
+        return read_file_stream(spark, given.path, given.format).transform(validate(given.streams, given.format))
+    return read_topic(spark, given.brokers, given.topic).transform(validate(given.streams))
+
+
+def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream]) -> DataFrame:
+    records = records_of(spark, given)
     return reduce(
         lambda one, other: one.unionByName(other, allowMissingColumns=True),
         (_events(records, stream, wanted[stream.name]) for stream in given.streams if stream.name in wanted),

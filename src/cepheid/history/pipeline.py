@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,23 +20,27 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.app import Application
-from cepheid.app.schema import ConsoleSink, DeltaSink, SinkSection
+from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_dead_letters, archive_log
-from cepheid.history.live_events import NotOnSpark, read_events
+from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
-from cepheid.spark.application import archive_of, file_inputs
+from cepheid.service.supervisor import PIPELINE
+from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
+from cepheid.spark.care import remove_before
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
+#: Seconds between two looks at what is older than the archive is to keep.
+_AGEING: Final = 3600.0
 #: A part that fails is started again, after so many seconds each time; then it stays away.
 _PAUSES: Final = (1.0, 5.0, 25.0)
 
@@ -81,6 +85,7 @@ class Pipeline:
         self.tally = Tally()
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
+        self._aged = time.monotonic()
         self._parts: dict[str, Part] = {}
         self._files: list[ArchiveRun] = []
         try:
@@ -116,12 +121,19 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, a few times. To be called every now and then."""
+        """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
                 self._fail(part, essence(str(part.query.exception())))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
+        if self._log is not None:
+            self._tell(self._log / PIPELINE)
+        section = self._app.sections.archive
+        if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
+            self._aged = time.monotonic()
+            streams = list(self._plan.graph.streams.values())
+            remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
     @property
     def lost(self) -> list[str]:
@@ -141,13 +153,22 @@ class Pipeline:
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
 
+    def _tell(self, file: Path) -> None:
+        """Says how far it is where the service's page of metrics looks."""
+        said = {"time": time.time(), "parts": [asdict(status) for status in self.status()]}
+        try:
+            file.with_suffix(".new").write_text(json.dumps(said))
+            file.with_suffix(".new").replace(file)
+        except OSError:
+            return  # a full disk is the intake's to tell
+
     def _take(self, app: Application) -> None:
         """Starts what an application has and does not run yet, and ends what it has no longer."""
         self._app, self._plan = app, app.plan()
         service = app.sections.service
         self._log = None if service is None or service.log is None else app.folder / service.log.path
         self._archive = None if app.sections.archive is None else archive_of(app)
-        self._inputs = file_inputs(app)
+        self._inputs: list[Input] = [*file_inputs(app), *topic_inputs(app)]
         wanted = {part.name: part for part in self._wanted()}
         for name, part in list(self._parts.items()):
             if name not in wanted or wanted[name].meaning != part.meaning:
@@ -197,15 +218,27 @@ class Pipeline:
                     log / "dead",
                 ),
             ]
+        if self._archive is not None:
+            parts += [self._of_topic(given, self._archive) for given in self._inputs if isinstance(given, TopicInput)]
         for name in self._plan.queries:
             if self._plan.placement[name].engine == "spark":
                 parts += self._of_query(name)
         return parts
 
+    def _of_topic(self, given: TopicInput, archive: Archive) -> Part:
+        check_writable(archive, given.streams)
+        place = self._checkpoint(f"kafka-{given.topic}-{_digest(given.brokers)}")
+
+        def writer() -> DataStreamWriter:
+            records = records_of(self._spark, given)
+            return archive_records(self._spark, records, given.streams, archive, place, self.tally)
+
+        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer)
+
     def _logged(self) -> list[Stream]:
         """The suppliers' streams that come through the log."""
-        files = {stream.name for given in self._inputs for stream in given.streams}
-        return [declared_for_spark(s) for name, s in self._plan.graph.streams.items() if name not in files]
+        elsewhere = {stream.name for given in self._inputs for stream in given.streams}
+        return [declared_for_spark(s) for name, s in self._plan.graph.streams.items() if name not in elsewhere]
 
     def _of_query(self, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""
@@ -258,7 +291,13 @@ class Pipeline:
         return [
             archive_file_stream(self._spark, given.streams, given.path, given.format, self._archive)
             for given in self._inputs
+            if isinstance(given, FileInput)
         ]
+
+
+def needs_kafka(app: Application) -> bool:
+    """Whether Spark reads or writes topics for an application, and so needs Kafka's jars."""
+    return bool(topic_inputs(app)) or any(isinstance(q.sink, KafkaSink) for q in app.sections.queries.values())
 
 
 def matches_table(archive: Archive, query: str) -> str:

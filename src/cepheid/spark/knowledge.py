@@ -6,15 +6,17 @@ broadcast, which Catalyst plans like any other join.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from cepheid.knowledge.tables import FLAG, VALUE, Lookup, Table
+from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Rejected, Source
@@ -110,7 +112,7 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
     table = [(key, *map(_text, row)) for key, found in zip(keys, rows, strict=True) for row in found]
 
     def transform(frame: DataFrame) -> DataFrame:
-        known = frame.sparkSession.createDataFrame(table, schema)
+        known = _local(frame, table, schema)
         return frame.join(sf.broadcast(known), on=column, how="left")
 
     return transform
@@ -182,14 +184,23 @@ def portable(checked: Checked) -> Checked:
 
 
 def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]) -> tuple[DataFrame, Flags]:
-    """The DataFrame joined with what is known: for each variable whether its lookups find anything, by stream."""
+    """The DataFrame joined with what is known: for each variable whether its lookups find anything, by stream.
+
+    Lookups that find the same for the same key share a join.
+    """
     flags: Flags = {}
+    joined: list[tuple[str, dict[Key, bool], Column]] = []
     for number, lookup in enumerate(checked.lookups):
         if not isinstance(lookup, Lookup) or (lookup.columns and lookup.columns[0][0] == FLAG):
             continue
-        flag = sf.col(f"known_{number}")
         if len(lookup.key) == 1:
-            frame = _joined(frame, lookup.table, columns[lookup.key[0]], f"known_{number}")
+            (key,), entries = lookup.key, {values: bool(rows) for values, rows in lookup.table.rows.items()}
+            entries[()] = bool(lookup.table.otherwise)
+            flag = next((flag for name, known, flag in joined if name == key and known == entries), None)
+            if flag is None:
+                flag = sf.col(f"known_{number}")
+                frame = _joined(frame, lookup.table, columns[key], f"known_{number}")
+                joined.append((key, entries, flag))
             flags.setdefault(lookup.variable, []).append((lookup.stream, flag))
         elif not lookup.key:
             found = bool(lookup.table.rows.get((), lookup.table.otherwise))
@@ -199,13 +210,22 @@ def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]
 
 def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame:
     """The DataFrame with a column that says whether a key has rows."""
-    entries = [(values[0], bool(rows)) for values, rows in table.rows.items() if values[0] is not None]
-    whole = any(isinstance(value, int) for value, _ in entries)
-    kind = st.LongType() if whole else st.StringType()
+    # A key that is not in the table is as `otherwise` says, so only those that are otherwise have to be there.
+    usual = bool(table.otherwise)
+    keys = [v[0] for v, rows in table.rows.items() if v[0] is not None and bool(rows) is not usual]
+    kind = st.LongType() if any(isinstance(value, int) for value in keys) else st.StringType()
     schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
-    known = frame.sparkSession.createDataFrame(entries, schema)
+    known = _local(frame, [(value, not usual) for value in keys], schema)
     of_null = bool(table.rows.get((None,), table.otherwise))
     joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")
-    otherwise = sf.when(key.isNull(), sf.lit(of_null)).otherwise(sf.lit(bool(table.otherwise)))
+    otherwise = sf.lit(usual) if of_null is usual else sf.when(key.isNull(), sf.lit(of_null)).otherwise(sf.lit(usual))
     found = sf.coalesce(sf.col(f"{flag}_found"), otherwise)
     return joined.withColumn(flag, found).drop(f"{flag}_key", f"{flag}_found")
+
+
+def _local(frame: DataFrame, rows: Sequence[tuple[object, ...]], schema: st.StructType) -> DataFrame:
+    """A small table for the executors. From Arrow it is a part of the plan; from a list it would be a job of Python."""
+    columns = to_arrow_schema(schema)
+    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(values, columns, strict=True)]
+    return frame.sparkSession.createDataFrame(pa.Table.from_arrays(arrays, schema=columns), schema)

@@ -14,6 +14,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -36,6 +37,9 @@ from cepheid.plan.matcher import Matcher
 from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
 from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known
+from cepheid.spark.meaning import Meaning, matching_by
+from cepheid.spark.meaning import divided as divided_by
+from cepheid.spark.slices import always_bound, in_slices, reach, sliced
 from cepheid.spark.validate import Transform
 
 if TYPE_CHECKING:
@@ -43,6 +47,11 @@ if TYPE_CHECKING:
 
 #: The stream of a DataFrame whose query names none.
 ONLY_STREAM: Final = "events"
+#: A task has so many matchers, each for a part of its keys, and gives them so many rows at once; the rows of what is
+#: known, which each of them has, are no more than this in all.
+_MATCHERS: Final = 32
+_ROWS: Final = 1 << 18
+_TABLE_ROWS: Final = 1_000_000
 
 _TYPES: Final[dict[type[st.DataType], Type]] = {
     st.BooleanType: Type.BOOL,
@@ -139,7 +148,21 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
         from cepheid.spark.streaming import match_stream
 
         return match_stream(events, checked, columns, now, schema, live)
-    return _gather(only_relevant(events, checked, now), checked).mapInArrow(matching(checked, now, schema), schema)
+    events = only_relevant(events, checked, now)
+    meaning = None if is_alone(checked) or key_columns(checked) else Meaning.of(checked)
+    if meaning is not None:
+        return _matched_by(events, checked, meaning, now, schema)
+    gathered = _gather(events, checked)
+    return gathered.mapInArrow(matching(checked, now, schema, by_slices="since" in gathered.columns), schema)
+
+
+def _matched_by(events: DataFrame, checked: Checked, meaning: Meaning, now: int, schema: st.StructType) -> DataFrame:
+    """The matches of events that have no attribute in common, but something that is known of them."""
+    place = places(checked)
+    buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    work = matching_by(checked, meaning, now, schema, ["stream", "id", "time", *place], buckets)
+    found = divided_by(events, checked, meaning, place, buckets).mapInArrow(work, schema)
+    return found.dropDuplicates(["id"]) if meaning.is_hidden else found
 
 
 def _tree(query: Query) -> syntax.Query:
@@ -293,18 +316,37 @@ def places(checked: Checked) -> dict[str, str]:
 
 
 def _gather(events: DataFrame, checked: Checked) -> DataFrame:
-    """Brings together what can be in one match, in order of time."""
+    """Brings together what can be in one match, in order of time, with a column that says whose matcher's it is."""
+    columns = needed(events, checked)
     if is_alone(checked):
-        return events
+        return events.select(*columns)
     keys = key_columns(checked)
     if not keys:
+        back = reach(checked)
+        if isinstance(back, int):
+            return sliced(events.select(*columns), back)
         warnings.warn(
-            "the query has no key that all its variables share, so all events are matched in one task",
+            "the query has no key that all its variables share, and can't be divided by time either, so all events are "
+            f"matched in one task: {back}",
             NoKey,
             stacklevel=4,
         )
-        return events.coalesce(1).sortWithinPartitions("time", "stream", "id")
-    return events.where(in_partition(checked)).repartition(*keys).sortWithinPartitions("time", "stream", "id")
+        return events.select(*columns).coalesce(1).sortWithinPartitions("time")
+    part = sf.pmod(sf.xxhash64(*keys), sf.lit(_matchers(checked))).cast("byte")
+    kept = events.where(in_partition(checked)).select(*columns, part.alias("part"))
+    # By time alone, which Spark sorts as numbers: the matcher brings events of one time into their order.
+    return kept.repartition(*keys).sortWithinPartitions("time")
+
+
+def needed(events: DataFrame, checked: Checked) -> list[str]:
+    """The columns of events that a matcher takes. The stream is left out where there is one: a text a row is dear."""
+    return [name for name in events.columns if name != "stream" or len(checked.streams) > 1]
+
+
+def _matchers(checked: Checked) -> int:
+    """How many matchers a task has for its keys: each goes through events that fit into the processor's caches."""
+    rows = sum(len(lookup.table.rows) for lookup in checked.lookups if isinstance(lookup, Lookup))
+    return max(1, min(_MATCHERS, _TABLE_ROWS // max(1, rows)))
 
 
 def is_alone(checked: Checked) -> bool:
@@ -348,44 +390,74 @@ def key_attributes(checked: Checked) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def always_bound(query: syntax.Query) -> set[str]:
-    """The variables that are bound in every match."""
-    loose: set[str] = set()
-    for step in query.seq:
-        if isinstance(step, syntax.Maybe | syntax.Absent | syntax.AnyOf) or (
-            isinstance(step, syntax.Many) and step.least == 0
-        ):
-            loose.update(syntax.step_variables(step))
-    return {r.variable for r in query.ranges} - loose
-
-
 def _names(checked: Checked, variable: str, name: str) -> set[str]:
     return set(checked.attributes[variable, name].names.values()) - {"id", "time"}
 
 
 def matching(
-    checked: Checked, now: int, schema: st.StructType
+    checked: Checked, now: int, schema: st.StructType, *, by_slices: bool = False
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The matcher as a task runs it, over complete input in order of time, or of events that match each by itself."""
-    names = ["stream", "id", "time", *places(checked)]
+    """The matcher as a task runs it: over complete input in order of time, or of slices and time; in any order where
+    each event matches by itself."""
+    names = [*(["stream"] if len(checked.streams) > 1 else []), "id", "time", *places(checked)]
     alone = is_alone(checked)
     target = to_arrow_schema(schema, timezone="UTC")
+    several = _matchers(checked)
+
+    def found(matcher: Matcher, until: int | None) -> Iterator[pa.RecordBatch]:
+        return given(matcher.advance_batches(until), target)
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        matcher = Matcher(checked, now)
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            matcher.push_batch(batch.rename_columns(names))
-            if alone:  # in no order: what is in the next batch may be earlier
-                yield from given(matcher.advance_batches(None), target)
+        whole = (rows.rename_columns([*names, *rows.column_names[len(names) :]]) for rows in tables(batches, _ROWS))
+        if by_slices:
+            yield from in_slices(whole, lambda: Matcher(checked, now), found)
+            return
+        matchers: list[Matcher] = []
+        for rows in whole:
+            if alone:  # in no order: what is in the next rows may be earlier
                 matcher = Matcher(checked, now)
+                for batch in rows.to_batches():
+                    matcher.push_batch(batch)
+                yield from found(matcher, None)
                 continue
             # The rows of a task come in order of time, so none before the last one's is still to come.
-            yield from given(matcher.advance_batches(batch.column(2)[-1].as_py()), target)
-        yield from given(matcher.advance_batches(None), target)
+            last = rows.column("time")[-1].as_py()
+            parts = [rows]
+            if "part" in rows.column_names:
+                parts = divided(rows.drop_columns("part"), rows.column("part"), several)
+            matchers = matchers or [Matcher(checked, now) for _ in parts]
+            for matcher, part in zip(matchers, parts, strict=True):
+                for batch in part.to_batches():
+                    matcher.push_batch(batch)
+                yield from found(matcher, last)
+        for matcher in matchers:
+            yield from found(matcher, None)
 
     return in_executor
+
+
+def tables(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.Table]:
+    """Batches brought together to tables of so many rows or a little more; None: to one."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+        if most is not None and count >= most:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def divided(rows: pa.Table, part: pa.ChunkedArray, parts: int) -> list[pa.Table]:
+    """The rows of each part, in their order."""
+    numbers = part.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    sorted_rows = rows.take(pa.array(order)).combine_chunks()
+    ends = np.searchsorted(numbers[order], np.arange(parts + 1))
+    return [sorted_rows.slice(ends[i], ends[i + 1] - ends[i]) for i in range(parts)]
 
 
 def given(batches: Iterable[MatchBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

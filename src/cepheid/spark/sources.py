@@ -59,6 +59,23 @@ def read_file_stream(
     return _records(spark.readStream.option("maxFilesPerTrigger", files_per_batch), path, file_format)
 
 
+def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
+    """The records of a topic of Kafka from its beginning, each once; the session needs the settings `with_kafka`.
+
+    A broker that is away is asked again for a minute; then the query fails, and says so.
+    """
+    options = {
+        "kafka.bootstrap.servers": brokers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "kafka.default.api.timeout.ms": "60000",
+    }
+    messages = spark.readStream.format("kafka").options(**options).load()
+    source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
+    return messages.selectExpr("coalesce(value, X'') AS raw", source)
+
+
 def check_input(path: str | Path, file_format: Format) -> None:
     """Raises InputMissing or InputUnsupported for what can be known to fail without asking Spark."""
     place = normal(path)

@@ -31,13 +31,16 @@ from cepheid.spark.matching import (
     NoKey,
     UnsuitableColumns,
     depends_on_now,
+    divided,
     in_partition,
     is_alone,
     key_columns,
     matching,
+    needed,
     only_relevant,
     places,
     relevant,
+    tables,
 )
 
 #: How many rows are packed at once: a task holds no more of them.
@@ -56,7 +59,8 @@ def match_stream(
     """The matches of a query in a streaming DataFrame of `matching.py`'s events."""
     clocks = _clocks(checked, columns, live)
     if is_alone(checked) and clocks.flagged and not depends_on_now(checked):  # there is nothing to remember
-        return only_relevant(events, checked, now).mapInArrow(matching(checked, now, schema), schema)
+        kept = only_relevant(events, checked, now).select(*needed(events, checked))
+        return kept.mapInArrow(matching(checked, now, schema), schema)
     if is_alone(checked):
         bucket = sf.pmod(sf.xxhash64("id"), sf.lit(live.buckets))
     elif keys := key_columns(checked):
@@ -139,7 +143,7 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         greatest: dict[str, int] = {}
-        for rows in _tables(batches, None if ordered else _ROWS):
+        for rows in tables(batches, None if ordered else _ROWS):
             if ordered:
                 rows = rows.sort_by("arrival").drop_columns("arrival")
             packable = rows.drop_columns("bucket").rename_columns(names)
@@ -148,23 +152,10 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
             if bucket.null_count:
                 packable, bucket = packable.filter(bucket.is_valid()), bucket.drop_null()
             told = json.dumps(greatest)
-            parts = [pack(part) if part.num_rows else None for part in _parts(packable, bucket, buckets)]
+            parts = [pack(part) if part.num_rows else None for part in divided(packable, bucket, buckets)]
             yield pa.record_batch([list(range(buckets)), [told] * buckets, parts], schema=target)
 
     return in_executor
-
-
-def _tables(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pa.Table]:
-    """Batches brought together to tables of so many rows or a little more; None: to one."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-        if most is not None and sum(b.num_rows for b in held) >= most:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _seen(rows: pa.Table, streams: Sequence[str], greatest: dict[str, int]) -> _Times:
@@ -180,15 +171,6 @@ def _seen(rows: pa.Table, streams: Sequence[str], greatest: dict[str, int]) -> _
             seen[mask] = running
             greatest[stream] = int(running[-1])
     return seen
-
-
-def _parts(rows: pa.Table, bucket: pa.ChunkedArray, buckets: int) -> Iterator[pa.Table]:
-    """The rows of each bucket, in their order."""
-    numbers = bucket.to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    sorted_rows = rows.take(pa.array(order))
-    ends = np.searchsorted(numbers[order], np.arange(buckets + 1))
-    return (sorted_rows.slice(ends[i], ends[i + 1] - ends[i]) for i in range(buckets))
 
 
 def unpacking(target: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -1,0 +1,155 @@
+"""Queries on Spark, over an archive and on a stream, beside plain PySpark: local[2], a driver of 512 MB."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import scepter_world as world
+from common import Bar, Plot, Report, Table, arguments, interleaved, series
+from pyspark.sql import DataFrame, SparkSession
+from spark import by_hand, streams
+from spark.workload import QUERIES, SENSORS, archived, rooms
+
+import cepheid.spark
+from cepheid.app.known import Known
+from cepheid.spark.session import session
+
+#: Events a second: over the archive, and on a stream.
+BATCH: Final = {"Query 5": 4e6, "Query 7": 2e6, "Query 3, no FILTER": 7e5}
+STREAM: Final = {"Query 5": 8e5, "Query 7": 5e5}
+#: How many times as fast as the best by hand.
+BESIDE: Final = {"Query 5": 1.0, "Query 7": 1.0, "Query 3, no FILTER": 2.0}
+BESIDE_STREAM: Final = {"stream-stream join": 2.0, "applyInPandasWithState": 10.0}
+
+
+def consume(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def batch(report: Report, events: DataFrame, known: Known, count: int, repeats: int) -> None:
+    """Ours and by hand in turns; that they give as many rows is looked at first, which also warms up."""
+    table = Table("Over the archive, events/s (spread)", ["query", "how", "median", "least", "most", "rows"])
+    lines: dict[str, list[float]] = {}
+    for name, text in QUERIES.items():
+        frames = {"cepheid": events.transform(cepheid.spark.match(text, knowledge=known))}
+        frames |= {how: f(events, rooms(events.sparkSession)) for how, f in by_hand.BY_HAND[name].items()}
+        rows = {how: frame.count() for how, frame in frames.items()}
+        if len(set(rows.values())) > 1:
+            sys.exit(f"{name}: not the same rows: {rows}")
+        seconds = interleaved({how: lambda f=f: consume(f) for how, f in frames.items()}, repeats)  # type: ignore[misc]
+        rates = {how: [count / s for s in found] for how, found in seconds.items()}
+        for how, found in rates.items():
+            cells = [f"{figure:,.0f}" for figure in (statistics.median(found), min(found), max(found), rows[how])]
+            table.rows.append([name, how, *cells])
+        ours = statistics.median(rates["cepheid"])
+        best = max(statistics.median(found) for how, found in rates.items() if how != "cepheid")
+        report.bars += [
+            Bar(f"{name}, archive", ours / 1e6, BATCH[name] / 1e6, "at_least", "million events/s"),
+            Bar(f"{name}, times the best by hand", ours / best, BESIDE[name], "at_least"),
+        ]
+        lines[name] = rates["cepheid"]
+        print(f"{name}: {ours:,.0f} events/s, {ours / best:.2f} times the best by hand", flush=True)
+    report.tables.append(table)
+    report.plots.append(
+        Plot(
+            "archive",
+            "Over the archive: Query 5, Query 7, Query 3 without its FILTER",
+            "query",
+            "events/s",
+            [series("cepheid", [5, 7, 3], list(lines.values()))],
+            log_y=True,
+        )
+    )
+
+
+def streaming(report: Report, spark: SparkSession, known: Known, folder: Path, form: tuple[int, int, int]) -> None:
+    number, size, repeats = form
+    files = streams.written(folder / "files", number, size)
+    table = Table(f"On a stream, batches of {size:,}, events/s", ["query", "how", "median", "least", "most"])
+    hands: dict[tuple[str, str], Callable[[DataFrame], DataFrame]] = {
+        (name, "cepheid"): cepheid.spark.match(QUERIES[name], knowledge=known, now=0) for name in STREAM
+    }
+    for way, formulation in streams.BY_HAND.items():
+        hands["Query 7", way] = partial(formulation, rooms=rooms(spark))
+    rates: dict[tuple[str, str], list[float]] = {which: [] for which in hands}
+    for _ in range(repeats):
+        for which, transform in hands.items():
+            rate, times = streams.sustained(streams.read(spark, files).transform(transform), folder / "checkpoint")
+            rates[which].append(rate)
+            print(f"stream, {' '.join(which)}: {rate:,.0f} events/s; batches of {times} ms", flush=True)
+    for (name, how), found in rates.items():
+        cells = [f"{figure:,.0f}" for figure in (statistics.median(found), min(found), max(found))]
+        table.rows.append([name, how, *cells])
+        if how == "cepheid":
+            own = statistics.median(found) / 1e3
+            report.bars.append(Bar(f"{name}, stream", own, STREAM[name] / 1e3, "at_least", "thousand events/s"))
+        else:
+            ratio = statistics.median(rates[name, "cepheid"]) / statistics.median(found)
+            report.bars.append(Bar(f"{name}, stream, times {how}", ratio, BESIDE_STREAM[how], "at_least"))
+    report.tables.append(table)
+
+
+def by_cores(report: Report, archive: Path, folder: Path, repeats: int) -> None:
+    """Query 7 in a process tree that is pinned to one core, and to two."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for cores, found in seconds.items():
+        here = sorted(os.sched_getaffinity(0))[:cores]
+        if len(here) < cores:
+            report.notes.append("only one core: what a second one gives was not measured")
+            return
+        command = ["taskset", "-c", ",".join(map(str, here)), sys.executable, str(Path(__file__).parent / "one.py")]
+        done = subprocess.run(
+            [*command, str(archive), str(folder), str(cores), str(repeats)], check=True, capture_output=True, text=True
+        )
+        found += json.loads(done.stdout.splitlines()[-1])
+    one, two = (statistics.median(found) for found in seconds.values())
+    report.bars.append(Bar("Query 7, archive: 2 cores, times 1", one / two, 1.5, "at_least"))
+
+
+def importing(report: Report) -> None:
+    """What importing the library adds to importing pyspark, in fresh interpreters by turns."""
+
+    def fresh(statement: str) -> object:
+        return subprocess.run([sys.executable, "-c", statement], check=True)
+
+    base = "import pyspark.sql, pyspark.sql.functions, pandas, pyarrow"
+    seconds = interleaved({"pyspark": lambda: fresh(base), "both": lambda: fresh(f"{base}, cepheid.spark.matching")}, 5)
+    added = statistics.median(seconds["both"]) - statistics.median(seconds["pyspark"])
+    report.bars.append(Bar("importing cepheid.spark, beyond pyspark", added, 0.5, "at_most", "s"))
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    count, repeats = (1_000_000, 3) if options.quick else (10_000_000, 7)
+    form = (3, 250_000, 1) if options.quick else (6, 1_000_000, 3)
+    report = Report(
+        name="spark",
+        question=(__doc__ or "").split("\n", 1)[0],
+        method=f"{count:,} events of {SENSORS:,} sensors, one in 10 s each, a quarter of the rooms meeting rooms, in a "
+        "Delta table by day; all results are consumed (noop). Ours and the formulations by hand take turns, and give "
+        "as many rows. Ours gives match ids besides. On a stream: a file a batch, the first one warms up.",
+    )
+    importing(report)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": "512m"})
+        events = archived(spark, count, folder)
+        known = world.known(world.knowledge(SENSORS, folder))
+        batch(report, events, known, count, repeats)
+        streaming(report, spark, known, folder, form)
+        spark.stop()
+        by_cores(report, folder / "archive", folder, repeats)
+    report.save(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Queries through Spark Connect, as a program: `python -m tests.spark.on_connect FOLDER`; prints the ids as JSON.
+
+Connect has no JVM in this process and no RDDs. A process has either it or the classic Spark, so this is one by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import scepter_world as world
+from pyspark.sql import DataFrame, SparkSession
+
+import cepheid.spark
+from cepheid.spark.clocks import Live
+from cepheid.spark.java import find_java
+from tests.conftest import SPARK_FOR_TESTS
+from tests.spark.killed_stream import QUERY
+
+
+def ids(frame: DataFrame, column: str = "id") -> list[str]:
+    return sorted(str(row[0]) for row in frame.select(column).collect())
+
+
+def main(folder: str) -> None:
+    os.environ["JAVA_HOME"], os.environ["PYSPARK_PYTHON"] = str(find_java().home), sys.executable
+    # The server is started by pyspark, and takes what it is to be from here.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    conf["spark.driver.extraJavaOptions"] = SPARK_FOR_TESTS["spark.driver.extraJavaOptions"]
+    given = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{given} pyspark-shell"
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    schema = "id BIGINT, time BIGINT, sensor STRING, flow DOUBLE"
+    stamped = "id", "timestamp_micros(time) AS time", "sensor", "flow"
+    events = spark.read.schema(schema).json(f"{folder}/in").selectExpr(*stamped)
+    found = {"key": ids(events.transform(cepheid.spark.match(QUERY)))}
+    found["slices"] = ids(events.transform(cepheid.spark.match(QUERY.replace("JOIN (?p.sensor = ?q.sensor)", ""))))
+
+    known = world.known(world.knowledge(8, Path(folder)))
+    report = spark.createDataFrame(
+        [(i, i, f"S{i % 8}", 550.0) for i in range(16)], "id bigint, time bigint, sensorID string, flowrate double"
+    )
+    found["path"] = ids(report.transform(cepheid.spark.match(world.QUERIES[5], knowledge=known)), "events.e")
+    office = "PATH {?e evt:hasSource ?s . ?s bd:hasLocation/rdf:type bd:Office}"
+    found["where"] = ids(report.transform(cepheid.spark.where(office, known)))
+    found["enrich"] = ids(report.transform(cepheid.spark.enrich(known, "sensorID", room="bd:hasLocation")), "room")
+
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(f"{folder}/in").selectExpr(*stamped)
+    matches = stream.withWatermark("time", "0 seconds").transform(cepheid.spark.match(QUERY, live=Live(buckets=2)))
+    writer = matches.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    writer.format("parquet").start(f"{folder}/matches").awaitTermination()
+    found["stream"] = ids(spark.read.parquet(f"{folder}/matches"))
+    print(json.dumps(found), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,44 @@
+"""The library through Spark Connect: the same matches as everywhere, as a batch and as a stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cepheid.plan.matcher import Matcher
+from tests.spark.killed_stream import QUERY
+from tests.spark.test_cluster import checked_air, written
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.timeout(300)
+def test_connect_finds_what_the_native_matcher_finds(tmp_path: Path) -> None:
+    events = written(tmp_path / "in")
+    paths = [str(Path("bench").absolute()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.on_connect", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert program.returncode == 0, program.stdout
+    found = json.loads(program.stdout.splitlines()[-1])
+    for name, text in (("key", QUERY), ("slices", QUERY.replace("JOIN (?p.sensor = ?q.sensor)", ""))):
+        wanted = Matcher(checked_air(text)).matches(events)
+        assert len(wanted) > 50
+        assert found[name] == sorted(match.id for match in wanted)
+    # Sensors 0 and 1 are in an office of the department, and in one of its rooms; each has two events.
+    assert found["path"] == ["0", "1", "8", "9"]
+    assert found["where"] == ["0", "1", "8", "9"]
+    assert len(found["enrich"]) == 16
+    matcher = Matcher(checked_air(QUERY))
+    matcher.push(events)
+    assert found["stream"] == sorted(match.id for match in matcher.advance(events[-1].time))
