@@ -1,7 +1,7 @@
 """The events that a query reads, from each stream's tables to one DataFrame for the native matcher.
 
-Columns: `stream`, its place among the query's streams in the order of their names (rule E2); `number` or `name`, the
-id, by the stream's kind, where one has that; `time` in microseconds; `a0`, `a1`, ... the attributes, one for each name and type, so that
+Columns: `stream`, its place among the query's streams in the order of their names (rule E2); `time` in microseconds;
+`number` or `name`, the id, by the stream's kind; `a0`, `a1`, ... the attributes, one for each name and type, so that
 streams may differ in both; `k0`, ... the key of the events that can be in one match.
 """
 
