@@ -1,7 +1,7 @@
 """The events that a query reads, from each stream's tables to one DataFrame for the native matcher.
 
-Columns: `stream`, its place among the query's streams in the order of their names (rule E2); `number` or `name`, the
-id, by the stream's kind; `time` in microseconds; `a0`, `a1`, ... the attributes, one for each name and type, so that
+Columns: `stream`, its place among the query's streams in the order of their names (rule E2); `time` in microseconds;
+`number` or `name`, the id, by the stream's kind; `a0`, `a1`, ... the attributes, one for each name and type, so that
 streams may differ in both; `k0`, ... the key of the events that can be in one match.
 """
 
@@ -109,12 +109,12 @@ def selected(frame: DataFrame, layout: Layout, stream: str) -> DataFrame:
     own, place = layout.streams[stream], layout.names.index(stream)
     is_text = layout.checked.id_kinds[stream] == "string"
     event_id, nothing = sf.col("id"), sf.lit(None)
-    columns = [
-        sf.lit(place).alias("stream"),
-        (nothing if is_text else event_id).cast("long").alias("number"),
-        (event_id if is_text else nothing).cast("string").alias("name"),
-        sf.unix_micros(sf.col("time")).alias("time"),
-    ]
+    kinds = {layout.checked.id_kinds[name] for name in layout.names}
+    columns = [sf.lit(place).alias("stream"), sf.unix_micros(sf.col("time")).alias("time")]
+    if "int" in kinds:
+        columns.append((nothing if is_text else event_id).cast("long").alias("number"))
+    if "string" in kinds:
+        columns.append((event_id if is_text else nothing).cast("string").alias("name"))
     for (attribute, kind), column in layout.columns.items():
         is_own = attribute in layout.attributes[stream] and own.attributes[attribute] is kind
         columns.append((_raw(attribute, kind) if is_own else sf.lit(None).cast(_plain_type(kind))).alias(column))
@@ -185,4 +185,5 @@ def gathered(events: DataFrame, layout: Layout) -> DataFrame:
         # a null, if only a NOT is joined to it; and in GROUP BY nulls are a group.
         for key in keys:
             events = events.where(key.isNotNull())
-    return events.repartition(*keys).sortWithinPartitions("time")
+    together = events.repartition(*keys).sortWithinPartitions("time")
+    return together.drop(*(f"k{number}" for number in range(len(keys))))  # the matcher has them as attributes
