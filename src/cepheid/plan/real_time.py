@@ -9,11 +9,15 @@ Such a query is about single events: filters, what is known of one attribute, an
 from __future__ import annotations
 
 from itertools import chain
+from typing import Final
 
 from cepheid.knowledge.tables import FLAG, TERM, VALUE, Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.syntax import Expression, Kind, conjuncts
+
+#: What is said of a query that nothing hinders.
+QUALIFIES: Final = "qualifies"
 
 
 def hindrance(checked: Checked) -> str | None:
@@ -29,6 +33,8 @@ def hindrance(checked: Checked) -> str | None:
         return "FROM: several streams"
     if checked.id_kinds[query.ranges[0].streams[0]] != "int":
         return "FROM: the stream's ids are text, and ids of matches are computed from integers there"
+    if query.path is not None:
+        return "PATH: nothing is known to judge it by"
     if query.having is not None:
         return "HAVING: left to the matcher"
     for condition in chain.from_iterable(map(conjuncts, (*query.filters, *query.joins))):
