@@ -183,6 +183,11 @@ def test_columns_that_do_not_fit(spark: SparkSession, frame: DataFrame) -> None:
         frame.transform(cepheid.spark.match(QUERIES["pair"]))
     with pytest.raises(Rejected, match=r"'events' has no attribute 'rom'\n(.*\n)*.*did you mean 'room'"):
         frame.transform(cepheid.spark.match("SELECT ?e.rom"))
+    priced = frame.selectExpr("id", "time", "CAST(x AS DECIMAL(10, 2)) AS price")
+    with pytest.raises(
+        UnsuitableColumns, match=r"column 'price', which the query reads: expected .*, found decimal\(10,2\); cast it"
+    ):
+        priced.transform(cepheid.spark.match("SELECT ?e.price"))
     with pytest.raises(Rejected, match="begins no clause"):
         cepheid.spark.match("SELCT ?e.x")
     stream = spark.readStream.format("rate").load().selectExpr("value AS id", "timestamp AS time")

@@ -74,6 +74,11 @@ class MatchIds:
         return digest.hexdigest()
 
 
+def prefix_of(normal_form: str, variable: str, stream: str) -> bytes:
+    """What is hashed before the integer id of the event, for a match of that one; then come four bytes of zero."""
+    return _text(normal_form) + b"e" + _count(1) + _text(variable) + b"1" + _text(stream) + b"i"
+
+
 def _count(value: int) -> bytes:
     return value.to_bytes(4, "little")
 

@@ -13,6 +13,7 @@ from cepheid.plan.apart import Apart
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
+from cepheid.plan.real_time import QUALIFIES, hindrance
 from cepheid.plan.stages import Stage
 
 Described: TypeAlias = dict[str, Any]
@@ -142,6 +143,8 @@ def _physical(plan: Plan, name: str) -> Described:
     if (placement := plan.placement.get(name)) is not None:
         node["engine"] = placement.engine
         node["reason"] = placement.reason
+        if placement.engine == "spark" and name in plan.queries:
+            node["real_time"] = hindrance(plan.queries[name]) or QUALIFIES
     return node
 
 
@@ -264,6 +267,10 @@ def _physical_text(described: Described) -> Iterator[str]:
             cells["reason"] = f"read by {', '.join(node['read_by']) or 'nobody'}"
         rows.append([str(cells.get(key) if cells.get(key) is not None else "") for key, _ in _COLUMNS])
     yield from _aligned(rows)
+    for node in described["physical"]:
+        if "real_time" in node:
+            verdict = node["real_time"]
+            yield f"  {node['name']}  Real-Time Mode: " + (verdict if verdict == QUALIFIES else f"no. {verdict}")
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

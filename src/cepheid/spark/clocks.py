@@ -26,12 +26,15 @@ class Live:
     partitions of a batch are taken to have come side by side. After `idle` ("5s") without an event a stream's watermark
     follows the clock at that distance (rule E5); events of the log can have their streams' own. With `late` the result
     has a further column of that name: a row where it is not null is no match, but an event that came too late for one.
+    `real_time` plans operators of the JVM only, for `trigger(realTime=...)`: a query about single events waits for
+    nothing, so it needs no watermark, and nothing is late.
     """
 
     buckets: int = 16
     arrival: str | None = None
     idle: str | None = None
     late: bool = False
+    real_time: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.buckets <= 4096:

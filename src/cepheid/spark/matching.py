@@ -192,6 +192,8 @@ class Columns:
         if arrival is not None:
             self._required(fields, arrival, "arrival", (st.TimestampType, st.LongType))
         self.attributes: dict[str, Type] = {}
+        #: The columns of types that no attribute has.
+        self.others = {name: kind.simpleString() for name, kind in fields.items() if _attribute_type(kind) is None}
         for name, kind in fields.items():
             found = _attribute_type(kind)
             of_log = self.clocks is not None and self.clocks.flagged and name in LOG_COLUMNS
@@ -233,6 +235,12 @@ def _check(tree: syntax.Query, columns: Columns, knowledge: Known | None, *, liv
     catalogue = Catalogue(streams, names[0] if len(names) == 1 else None)
     checked, problems = check(tree, catalogue if knowledge is None else named(catalogue, knowledge), live=live)
     if checked is None:
+        for name, found in columns.others.items():
+            if any(problem.code == "unknown-attribute" and f"'{name}'" in problem.message for problem in problems):
+                raise UnsuitableColumns(
+                    f"column '{name}', which the query reads: expected a boolean, number, string, timestamp, binary or "
+                    f"array<double>, found {found}; cast it, or leave it out"
+                )
         raise Rejected(problems)
     for problem in problems:
         warnings.warn(problem.message, UserWarning, stacklevel=4)

@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.language.checker import Checked
 from cepheid.model.time import parse_duration
+from cepheid.plan.real_time import hindrance
 from cepheid.spark.buckets import PACKED, Bucket, Work, pack, unpack
 from cepheid.spark.clocks import Clocks, Live
 from cepheid.spark.matching import (
@@ -42,6 +43,7 @@ from cepheid.spark.matching import (
     relevant,
     tables,
 )
+from cepheid.spark.real_time import NotRealTime, in_jvm
 
 #: How many rows are packed at once: a task holds no more of them.
 _ROWS: Final = 1 << 20
@@ -57,6 +59,14 @@ def match_stream(
     events: DataFrame, checked: Checked, columns: Columns, now: int, schema: st.StructType, live: Live
 ) -> DataFrame:
     """The matches of a query in a streaming DataFrame of `matching.py`'s events."""
+    if live.real_time:
+        if reason := hindrance(checked):
+            raise NotRealTime(f"the query can't run in Real-Time Mode. {reason}")
+        if depends_on_now(checked):
+            warnings.warn(
+                "`now` is that of this start in Real-Time Mode, which keeps nothing", UserWarning, stacklevel=4
+            )
+        return in_jvm(only_relevant(events, checked, now), checked, places(checked), schema)
     clocks = _clocks(checked, columns, live)
     if is_alone(checked) and clocks.flagged and not depends_on_now(checked):  # there is nothing to remember
         kept = only_relevant(events, checked, now).select(*needed(events, checked))
