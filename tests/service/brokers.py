@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import shutil
 import socket
 import subprocess
@@ -71,24 +72,30 @@ KAFKA = "4.3.1"
 def kafka_jars() -> Path:
     """The jars of a broker, fetched once through the Ivy that pyspark ships, and cached beside Spark's."""
     folder = jars_folder().parent / f"kafka-{KAFKA}"
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory() as temporary:
-            work = Path(temporary)
-            (work / "ivy.xml").write_text(
-                '<ivy-module version="2.0"><info organisation="cepheid" module="kafka"/><dependencies>'
-                f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="default->master,runtime"/>'
-                "</dependencies></ivy-module>"
-            )
-            command: list[str | Path] = [find_java().path, f"-Divy.default.ivy.user.dir={work}/home", "-jar", _ivy()]
-            command += ["-error", "-cache", work / "cache", "-ivy", work / "ivy.xml", "-types", "jar", "bundle"]
-            command += ["-m2compatible", "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"]
-            fetched = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
-            if fetched.returncode != 0 or not (work / "jars" / f"kafka_2.13-{KAFKA}.jar").exists():
-                pytest.skip(f"the jars of Kafka {KAFKA} could not be fetched: {fetched.stdout[-300:]}")
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(work / "jars", folder.with_suffix(".new"), dirs_exist_ok=True)
-            folder.with_suffix(".new").rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".kafka-{KAFKA}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of tests may be at it
+        if not folder.is_dir():
+            _fetch_kafka(folder)
     return folder
+
+
+def _fetch_kafka(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        (work / "ivy.xml").write_text(
+            '<ivy-module version="2.0"><info organisation="cepheid" module="kafka"/><dependencies>'
+            f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="default->master,runtime"/>'
+            "</dependencies></ivy-module>"
+        )
+        command: list[str | Path] = [find_java().path, f"-Divy.default.ivy.user.dir={work}/home", "-jar", _ivy()]
+        command += ["-error", "-cache", work / "cache", "-ivy", work / "ivy.xml", "-types", "jar", "bundle"]
+        command += ["-m2compatible", "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"]
+        fetched = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+        if fetched.returncode != 0 or not (work / "jars" / f"kafka_2.13-{KAFKA}.jar").exists():
+            pytest.skip(f"the jars of Kafka {KAFKA} could not be fetched: {fetched.stdout[-300:]}")
+        shutil.copytree(work / "jars", folder.with_suffix(".new"), dirs_exist_ok=True)
+        folder.with_suffix(".new").rename(folder)
 
 
 @contextmanager
