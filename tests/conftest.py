@@ -21,9 +21,9 @@ SPARK_FOR_TESTS: Final = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from cepheid.spark.session import session
+    from cepheid.spark.session import session, with_kafka
 
-    spark = session("cepheid-tests", **SPARK_FOR_TESTS)
+    spark = session("cepheid-tests", **SPARK_FOR_TESTS, **with_kafka())
     yield spark
     spark.stop()
 

@@ -84,6 +84,9 @@ fn tighten(bound: &mut [Vec<i64>], one: usize, other: usize, limit: i64) {
 pub fn kept(plan: &Plan, variable: usize) -> i64 {
     let deadline = plan.trailing().map(|_| plan.variables.len());
     let own = &plan.variables[variable];
+    if own.role == Role::Elsewhere {
+        return -1;
+    }
     let ends = (0..plan.variables.len()).filter(|&v| {
         let other = &plan.variables[v];
         let alternatives = own.role == Role::Any && own.step == other.step;

@@ -35,8 +35,10 @@ pub struct Judge<'p> {
     bound: Vec<Option<Handle>>,
     /// By variable, for those of many.
     many: Vec<Vec<Handle>>,
-    /// The variables that are bound to one event, a bit each.
+    /// The variables that are bound to one event and count, a bit each.
     mask: u64,
+    /// The variables that are bound to one event, a bit each.
+    present: u64,
 }
 
 impl<'p> Judge<'p> {
@@ -53,7 +55,17 @@ impl<'p> Judge<'p> {
             bound: desk.bound,
             many: desk.many,
             mask: 0,
+            present: 0,
         }
+    }
+
+    /// Goes on with another branch of the plan; no single event is bound.
+    #[inline]
+    pub fn turn_to(&mut self, branch: &'p Plan) {
+        for step in self.plan.steps.iter().filter(|step| step.role == Role::Many) {
+            self.many[step.variables[0]].clear();
+        }
+        self.plan = branch;
     }
 
     /// Gives back the desk, for the next judge.
@@ -70,6 +82,7 @@ impl<'p> Judge<'p> {
     pub fn bind(&mut self, variable: usize, event: Handle) {
         self.bound[variable] = Some(event);
         self.mask |= 1 << variable;
+        self.present |= 1 << variable;
     }
 
     /// Binds what a run has bound, and nothing else.
@@ -78,6 +91,7 @@ impl<'p> Judge<'p> {
         self.bound.copy_from_slice(bound);
         let bits = bound.iter().enumerate().filter(|(_, event)| event.is_some());
         self.mask = bits.fold(0, |mask, (variable, _)| mask | 1 << variable);
+        self.present = self.mask;
     }
 
     /// Unbinds it.
@@ -85,13 +99,25 @@ impl<'p> Judge<'p> {
     pub fn unbind(&mut self, variable: usize) {
         self.bound[variable] = None;
         self.mask &= !(1 << variable);
+        self.present &= !(1 << variable);
     }
 
     /// Unbinds everything.
     pub fn clear(&mut self) {
         self.bound.fill(None);
         self.many.iter_mut().for_each(Vec::clear);
-        self.mask = 0;
+        (self.mask, self.present) = (0, 0);
+    }
+
+    /// The variables that are bound to one event, and the events.
+    #[inline]
+    fn singly(&self) -> impl Iterator<Item = (usize, Handle)> {
+        let mut left = self.present;
+        std::iter::from_fn(move || {
+            let variable = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some((variable, self.bound[variable]?))
+        })
     }
 
     fn is_bound(&self, variable: usize) -> bool {
@@ -116,11 +142,9 @@ impl<'p> Judge<'p> {
     fn range(&self, variable: usize) -> (i64, i64) {
         let furthest = &self.plan.furthest;
         let (mut low, mut high) = (i64::MIN, i64::MAX);
-        for (other, event) in self.bound.iter().enumerate() {
-            if let Some(event) = event
-                && other != variable
-            {
-                let time = self.time(*event);
+        for (other, event) in self.singly() {
+            if other != variable {
+                let time = self.time(event);
                 low = low.max(time.saturating_sub(furthest[variable][other]));
                 high = high.min(time.saturating_add(furthest[other][variable]));
             }
@@ -179,7 +203,7 @@ impl<'p> Judge<'p> {
     /// Whether the JOINs hold that name this variable and otherwise only bound ones; and it is another event.
     fn fits(&self, variable: usize, event: Handle) -> bool {
         let role = self.plan.variables[variable].role;
-        if role != Role::Absent && self.bound.iter().flatten().any(|bound| self.is_same(*bound, event)) {
+        if role != Role::Absent && self.singly().any(|(_, bound)| self.is_same(bound, event)) {
             return false;
         }
         let bound = self.mask | 1 << variable;
@@ -435,7 +459,7 @@ impl<'p> Judge<'p> {
         let trailing = self.plan.trailing();
         let next = self.plan.policy == Policy::Next;
         let holds = self.take_many(trailing) && (self.plan.judged_late || self.others_hold());
-        let Some((_, last)) = self.extent(0..self.plan.variables.len()) else {
+        let Some((_, last)) = self.extent(self.plan.own.iter().copied()) else {
             return;
         };
         let Some(step) = trailing else {
@@ -458,6 +482,7 @@ impl<'p> Judge<'p> {
                 deadline.max(last)
             },
             found: false,
+            branch: self.plan.branch,
         };
         if self.plan.steps[step].role == Role::Maybe {
             // With variables outside SEQ some of its events may have come before the last one.
@@ -508,7 +533,7 @@ impl<'p> Judge<'p> {
         self.many.iter_mut().for_each(Vec::clear);
         if self.take_many(self.plan.trailing())
             && self.others_hold()
-            && let Some((_, last)) = self.extent(0..self.plan.variables.len())
+            && let Some((_, last)) = self.extent(self.plan.own.iter().copied())
         {
             self.finish(last, sink);
         }
@@ -530,11 +555,11 @@ impl<'p> Judge<'p> {
                 self.fill(number) && self.spans_hold() && (!late || self.others_hold())
             }
             Role::Absent => self.is_absent(number),
-            Role::One | Role::Any => true,
+            Role::One | Role::Any | Role::Elsewhere => true,
         };
         if kept {
             let last = self
-                .extent(0..self.plan.variables.len())
+                .extent(self.plan.own.iter().copied())
                 .map_or(i64::MIN, |(_, last)| last);
             let time = if pending.due == i64::MAX {
                 last
@@ -644,7 +669,7 @@ impl<'p> Judge<'p> {
             }
             (None, _) => Bound::Unbound,
         };
-        (0..self.plan.variables.len()).map(bound).collect()
+        self.plan.own.iter().map(|&variable| bound(variable)).collect()
     }
 
     /// STRICT: the bound events are neighbours among all events of the partition.
@@ -687,7 +712,7 @@ impl<'p> Judge<'p> {
                 select,
                 row: None,
                 key: self.key(),
-                head,
+                head: self.plan.first_head as u32 + head,
             });
         }
     }

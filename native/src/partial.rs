@@ -39,6 +39,8 @@ pub struct Pending {
     pub due: i64,
     /// Whether the last step, a `?e?`, has had an event.
     pub found: bool,
+    /// Of which branch of the plan it is.
+    pub branch: usize,
 }
 
 /// Where a judge puts what it finds.

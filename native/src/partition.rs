@@ -13,7 +13,7 @@ use crate::expr::Attribute;
 use crate::found::Match;
 use crate::judge::{Desk, Judge};
 use crate::partial::{Pending, Sink};
-use crate::plan::{Plan, Policy, Role};
+use crate::plan::{Plan, Policy};
 use crate::runs::{self, Changes, Runs};
 use crate::sorted::Sorted;
 use crate::value::{Key, Value};
@@ -165,7 +165,8 @@ impl Partitions {
             && entry.key().0 <= due
         {
             let pending = entry.remove();
-            let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
+            let branch = plan.branch(pending.branch);
+            let mut judge = self.tables.judge(branch, events, place, &mut self.desk);
             judge.resolve(&pending, &mut sink);
             self.desk = judge.leave();
             release_pending(events, &pending);
@@ -268,7 +269,9 @@ impl Partitions {
             while rest != 0 {
                 let other = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                if self.home(plan, events.row(event), other) == Some(place) {
+                // Where runs say all, only some variables make a place.
+                let alike = !plan.runs_only && plan.variables[other].home == plan.variables[variable].home;
+                if alike || self.home(plan, events.row(event), other) == Some(place) {
                     here |= 1 << other;
                 }
             }
@@ -350,13 +353,15 @@ impl Partitions {
             }
             self.spent.extend(changes.spent.drain(..).map(|run| (place, run)));
         } else {
-            let starts = plan
-                .last_places
-                .iter()
-                .flat_map(|&p| plan.places[p].variables.iter().map(move |&v| (p, v)));
             let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
-            for (last, variable) in starts.filter(|(_, v)| mask >> v & 1 == 1) {
-                judge.search(last, variable, event, &mut sink);
+            let mut left = mask;
+            while left != 0 {
+                let variable = left.trailing_zeros() as usize;
+                left &= left - 1;
+                for &(branch, last) in &plan.completes[variable] {
+                    judge.turn_to(plan.branch(branch));
+                    judge.search(last, variable, event, &mut sink);
+                }
             }
             self.desk = judge.leave();
         }
@@ -387,14 +392,17 @@ impl Partitions {
         place: u32,
         sink: &mut Sink,
     ) {
-        let Some(step) = plan.trailing() else { return };
-        let step = &plan.steps[step];
-        if step.role != Role::Maybe || mask >> step.variables[0] & 1 == 0 || waiting.pending.is_empty() {
+        if plan.wakes & mask == 0 || waiting.pending.is_empty() {
             return;
         }
         let mut judge = self.tables.judge(plan, events, place, &mut self.desk);
         let mut over = Vec::new();
         for (number, pending) in &mut waiting.pending {
+            let branch = plan.branch(pending.branch);
+            if branch.wakes & mask == 0 {
+                continue;
+            }
+            judge.turn_to(branch);
             if judge.arrive(pending, event, sink) {
                 pending.found = true;
                 if plan.policy == Policy::Next {

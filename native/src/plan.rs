@@ -35,6 +35,8 @@ pub enum Role {
     Many,
     /// NOT
     Absent,
+    /// Of another branch of the plan alone: never bound in this one (branches.rs).
+    Elsewhere,
 }
 
 impl Role {
@@ -88,6 +90,8 @@ pub struct Variable {
     pub ranges: Vec<RangeProbe>,
     /// How long an event is kept after its time; negative: not at all.
     pub kept: i64,
+    /// The first variable with the same key, whose events are divided like its own.
+    pub home: usize,
 }
 
 /// A step of SEQ.
@@ -353,8 +357,10 @@ pub struct Plan {
     pub places: Vec<Place>,
     /// For each place: the order in which to bind the others once it is bound.
     pub orders: Vec<Vec<usize>>,
-    /// The places whose event can be a match's last.
-    pub last_places: Vec<usize>,
+    /// By variable: where its event can be a match's last, as a branch and a place in it.
+    pub completes: Vec<Vec<(usize, usize)>>,
+    /// The variables of a last `?e?`, a bit each.
+    pub wakes: u64,
     /// The windows that end a last open step.
     pub deadlines: Vec<usize>,
     /// No two events of a match, nor its deadline, lie further apart.
@@ -371,6 +377,8 @@ pub struct Plan {
     pub judged_late: bool,
     /// How late the second variable can be after the first (differences of times).
     pub furthest: Vec<Vec<i64>>,
+    /// Whether it comes from PATHs, so that filters, lookups and tables may change while it runs.
+    pub follows: bool,
     /// What is known of events.
     pub lookups: Vec<Lookup>,
     /// The tables to begin with.
@@ -379,6 +387,14 @@ pub struct Plan {
     pub used: Vec<(String, Expr)>,
     /// Whether an event can have several copies, one for each row that was found for it.
     pub copies: bool,
+    /// Where patterns hold their events together, each of them; else none (branches.rs).
+    pub branches: Vec<Plan>,
+    /// Which branch this is.
+    pub branch: usize,
+    /// The variables that a match has, in their order: all but those that are elsewhere.
+    pub own: Vec<usize>,
+    /// The number of its first head among those of all branches.
+    pub first_head: usize,
 }
 
 impl Plan {
@@ -436,7 +452,8 @@ impl Plan {
         hash.update(normal_form.as_bytes());
         let within = json.member("within")?;
         let mut whole = Hash::new(b"cepheid-plan-1");
-        // What is known changes while a query stands; a saved state has what each event was judged by.
+        // What is known changes while a query stands, and with it what events are judged by and what is read for that; a
+        // saved state has how each event was judged, and what is kept of it (`kept`).
         whole.update(text.split(",\"tables\":[").next().unwrap_or(text).as_bytes());
         let lookups = json.member("lookups")?.each(read_lookup)?;
         let tables = read_tables(json.member("tables")?)?;
@@ -475,7 +492,8 @@ impl Plan {
             range_indexes: Vec::new(),
             places: Vec::new(),
             orders: Vec::new(),
-            last_places: Vec::new(),
+            completes: Vec::new(),
+            wakes: 0,
             deadlines: Vec::new(),
             horizon: FOREVER,
             furthest: Vec::new(),
@@ -485,11 +503,17 @@ impl Plan {
             trailing_matters: false,
             judged_late: false,
             variables,
+            follows: json.member("follows")?.bool()?,
             copies: lookups.iter().any(|lookup| !lookup.columns.is_empty()),
             lookups,
             tables: tables.into_iter().map(Arc::new).collect(),
             used,
+            branches: Vec::new(),
+            branch: 0,
+            own: Vec::new(),
+            first_head: 0,
         };
+        plan.own = (0..plan.variables.len()).collect();
         plan.settle();
         Ok(plan)
     }
@@ -512,6 +536,12 @@ impl Plan {
         self.range_indexes.clear();
         place_variables(&mut self.variables, &self.steps, &self.windows, &self.joins);
         self.derive();
+    }
+
+    /// One of its branches, or itself where there are none.
+    #[inline]
+    pub fn branch(&self, number: usize) -> &Plan {
+        self.branches.get(number).unwrap_or(self)
     }
 
     /// The open step that waits for a deadline, if there is one.

@@ -2,24 +2,35 @@
 
 use crate::bounds::{self, FOREVER};
 use crate::expr::{Attribute, Expr, Sign, Slot};
-use crate::plan::{Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step};
+use crate::plan::{
+    Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step, Variable,
+};
 
 impl Plan {
     /// Finds what follows from what was read.
     pub(crate) fn derive(&mut self) {
         self.find_kept();
         self.find_once();
+        self.find_homes();
         self.find_indexes();
         self.find_ranges();
         self.find_ranged_steps();
         self.places = self.find_places();
         self.orders = (0..self.places.len()).map(|first| self.order_from(first)).collect();
         let last_step = self.places.iter().filter_map(|place| place.step).max();
-        self.last_places = (0..self.places.len())
-            .filter(|&p| self.places[p].step.is_none() || self.places[p].step == last_step)
-            .collect();
+        self.completes = vec![Vec::new(); self.variables.len()];
+        for (number, place) in self.places.iter().enumerate() {
+            if place.step.is_none() || place.step == last_step {
+                let own = place.variables.iter();
+                own.for_each(|&v| self.completes[v].push((self.branch, number)));
+            }
+        }
         self.deadlines = self.find_deadlines();
         let trailing = self.trailing();
+        let waits = trailing.map(|step| &self.steps[step]);
+        self.wakes = waits
+            .filter(|step| step.role == Role::Maybe)
+            .map_or(0, |step| step.mask);
         let maybes = (1..self.steps.len()).chain((!self.steps.is_empty()).then_some(0));
         self.maybe_order = maybes
             .filter(|&step| self.steps[step].role == Role::Maybe && Some(step) != trailing)
@@ -86,6 +97,18 @@ impl Plan {
             part.once = keys
                 .flat_map(|attribute| &attribute.slots)
                 .all(|slot| *slot != Slot::Id);
+        }
+    }
+
+    fn find_homes(&mut self) {
+        let like = |one: &Attribute, other: &Attribute| one.slots == other.slots && one.float == other.float;
+        let same = |one: &Variable, other: &Variable| match (&one.key, &other.key) {
+            (Some(one), Some(other)) => one.iter().zip(other).all(|(one, other)| like(one, other)),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        for number in 0..self.variables.len() {
+            let first = |v: &Variable| same(v, &self.variables[number]);
+            self.variables[number].home = self.variables.iter().position(first).unwrap_or(number);
         }
     }
 
@@ -218,7 +241,7 @@ impl Plan {
             }
         }
         for (number, variable) in self.variables.iter().enumerate() {
-            if variable.step.is_none() {
+            if variable.step.is_none() && variable.role != Role::Elsewhere {
                 places.push(Place {
                     variables: vec![number],
                     step: None,

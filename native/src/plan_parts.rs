@@ -55,6 +55,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
         probes: Vec::new(),
         ranges: Vec::new(),
         kept: FOREVER,
+        home: 0,
     })
 }
 

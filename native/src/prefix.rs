@@ -43,11 +43,11 @@ pub fn windows_among(plan: &Plan, variables: &[usize]) -> Vec<Span> {
     found.filter(|window| window.variables.len() > 1).collect()
 }
 
-fn mask(variables: &[usize]) -> u64 {
+pub(crate) fn mask(variables: &[usize]) -> u64 {
     variables.iter().fold(0, |mask, v| mask | 1 << v)
 }
 
-fn with_attributes(expression: &Expr, change: &mut impl FnMut(&Attribute) -> Attribute) -> Expr {
+pub(crate) fn with_attributes(expression: &Expr, change: &mut impl FnMut(&Attribute) -> Attribute) -> Expr {
     let mut expression = expression.clone();
     expression.rewrite(&mut |part| {
         if let Expr::Attribute(attribute) = part {
@@ -86,6 +86,7 @@ pub fn beginning(plans: &[&Plan], steps: usize) -> Plan {
         let key = variable.key.iter_mut().flatten();
         key.for_each(|attribute| *attribute = renumbered(attribute));
     }
+    cut.own = (0..steps).collect();
     cut.steps = (0..steps).map(plain_step).collect();
     let own = |join: &&Join| join.variables != 0 && join.variables & !mask(&inside) == 0;
     cut.joins = plan.joins.iter().filter(own).cloned().collect();
@@ -174,6 +175,7 @@ pub fn rest(plan: &Plan, steps: usize) -> Rest {
     let last = &plan.variables[inside[steps - 1]];
     let key = last.key.as_ref().map(|key| key.iter().map(&mut change).collect());
     cut.variables.push(row_variable(inner, key));
+    cut.own = (0..cut.variables.len()).collect();
     cut.steps = std::iter::once(plain_step(row))
         .chain(plan.steps[steps..].iter().map(|step| {
             let variables: Vec<usize> = step.variables.iter().filter_map(|&v| renumbered[v]).collect();
@@ -233,10 +235,11 @@ fn row_variable(stream: usize, key: Option<Vec<Attribute>>) -> Variable {
         probes: Vec::new(),
         ranges: Vec::new(),
         kept: FOREVER,
+        home: 0,
     }
 }
 
-fn head_with(head: &Head, change: &mut impl FnMut(&Attribute) -> Attribute) -> Head {
+pub(crate) fn head_with(head: &Head, change: &mut impl FnMut(&Attribute) -> Attribute) -> Head {
     let mut head = head.clone();
     for output in &mut head.outputs {
         output.expression = with_attributes(&output.expression, change);

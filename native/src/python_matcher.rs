@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::columns::Refused;
 use crate::digest::hex;
 use crate::found_columns::{Names, batches};
+use crate::found_order::order_bytes;
 use crate::known::read_entries;
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::python::{BudgetExhausted, guard};
@@ -101,6 +102,19 @@ impl PyMatcher {
             let list = PyList::empty(py);
             for (found, id) in found.0.iter().zip(&found.1) {
                 list.append(self.shown.tuple(py, found, id)?)?;
+            }
+            Ok(list)
+        })
+    }
+
+    /// As `advance`, each match with bytes that it can be sorted by among those of other matchers of the query.
+    fn advance_ordered<'py>(&mut self, py: Python<'py>, watermark: Option<i64>) -> PyResult<Bound<'py, PyList>> {
+        guard(|| {
+            let list = PyList::empty(py);
+            for found in py.detach(|| self.matcher.advance(watermark)) {
+                let id = hex(&found.id(self.matcher.plan()));
+                let shown = self.shown.tuple(py, &found, &id)?;
+                list.append((PyBytes::new(py, &order_bytes(&found)), shown))?;
             }
             Ok(list)
         })

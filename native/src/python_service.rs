@@ -17,6 +17,7 @@ use crate::digest::hex;
 use crate::found::Match;
 use crate::found_columns::Names;
 use crate::json::Fault;
+use crate::known::read_entries;
 use crate::machine;
 use crate::plan::Plan;
 use crate::python::guard;
@@ -30,6 +31,7 @@ use crate::service::derived::{Announced, TO_LOG, Unlogged};
 use crate::service::engine::{Accepted, Engine, Shared};
 use crate::service::feed::{ConsumerFeed, MatchFeed};
 use crate::service::feeder::Feeder;
+use crate::service::knowing::{self, Update};
 use crate::service::lane::{Lane, LaneSpec, Matches, Refused};
 use crate::service::operators::{Given, Process, foreign};
 use crate::service::outlet::Directory;
@@ -192,7 +194,10 @@ impl PyVirtualClock {
 }
 
 /// a match as a tuple, end of validity, whether it is stale
-type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool);
+type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, bool, Option<u64>);
+
+/// a query, its plan if that changes, and by table what is known of keys, as JSON
+type Learned = (String, Option<String>, Vec<(usize, String)>);
 
 /// matches as tuples, and the watermark behind them
 type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
@@ -572,8 +577,57 @@ impl PyEngine {
         })
     }
 
-    /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity and whether it is stale;
-    /// waited for at most so many seconds (None: until the engine stops).
+    /// Queries are judged by another version of the knowledge, all from the same offset of the log on, which is given.
+    fn learn(&self, py: Python<'_>, version: u64, learned: Vec<Learned>) -> PyResult<u64> {
+        guard(|| {
+            let queries = lock(py, &self.queries);
+            let mut found: Vec<(Arc<Lane>, Vec<Update>)> = Vec::new();
+            for (name, plan, tables) in learned {
+                let Some(query) = queries.get(&name) else {
+                    continue; // it was removed
+                };
+                let entries = |(table, text): (usize, String)| Ok((table, read_entries(&text)?));
+                let update = Update {
+                    query: query.number,
+                    version,
+                    plan: plan.map(|plan| Plan::read(&plan)).transpose().map_err(refused)?,
+                    tables: tables
+                        .into_iter()
+                        .map(entries)
+                        .collect::<Result<_, _>>()
+                        .map_err(refused)?,
+                };
+                match found.iter_mut().find(|(lane, _)| Arc::ptr_eq(lane, &query.lane)) {
+                    Some((_, updates)) => updates.push(update),
+                    None => found.push((Arc::clone(&query.lane), vec![update])),
+                }
+            }
+            drop(queries);
+            let Some(folder) = found.first().map(|(lane, _)| lane.folder.clone()) else {
+                return Ok(0);
+            };
+            let changing = lock(py, &self.lanes); // one at a time
+            let updates = found
+                .iter_mut()
+                .map(|(lane, updates)| (&*lane.coming, std::mem::take(updates)));
+            let from = knowing::put_in_force(&folder, updates.collect());
+            drop(changing);
+            from.map_err(|error| PyOSError::new_err(error.to_string()))
+        })
+    }
+
+    /// By query with PATHs, the version of the knowledge by which the last event was judged.
+    fn knowledge(&self, py: Python<'_>) -> HashMap<String, u64> {
+        let queries = lock(py, &self.queries);
+        let versions = queries.iter().map(|(name, query)| {
+            let version = query.lane.versions[query.number].load(Ordering::Relaxed);
+            (name.clone(), version)
+        });
+        versions.filter(|(_, version)| *version > 0).collect()
+    }
+
+    /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity, whether it is stale, and
+    /// the version of the knowledge; waited for at most so many seconds (None: until the engine stops).
     #[pyo3(signature = (query, timeout=None))]
     fn read_match<'py>(&self, py: Python<'py>, query: &str, timeout: Option<f64>) -> PyResult<Option<Found<'py>>> {
         guard(|| {
@@ -593,7 +647,7 @@ impl PyEngine {
             };
             let id = hex(&delivery.found.id(&known.plan));
             let tuple = known.shown.tuple(py, &delivery.found, &id)?;
-            Ok(Some((tuple, delivery.end, delivery.stale)))
+            Ok(Some((tuple, delivery.end, delivery.stale, delivery.knowledge)))
         })
     }
 

@@ -129,8 +129,8 @@ impl PyStanding {
 
     /// The patterns that run: the queries that read the matches of each, how many steps it has, and the place here of
     /// the one that does its first steps, if there is one.
-    fn patterns(&self) -> Vec<(Vec<usize>, usize, Option<usize>)> {
-        self.standing.patterns().collect()
+    fn patterns(&self) -> Vec<(Vec<usize>, usize, Option<usize>, bool)> {
+        self.standing.patterns()
     }
 
     /// How many different conditions are asked of events, and how often one was judged.

@@ -1,5 +1,5 @@
-//! What queries that stand together have in common, found before they run: equal patterns are one, and so is the
-//! beginning that patterns have in common (prefix.rs).
+//! What queries that stand together have in common, found before they run: equal patterns are one, and patterns that
+//! begin alike go on from one (prefix.rs) or hold their events together (branches.rs).
 //!
 //! Two patterns are equal if all that decides what matches is: streams, FILTERs, JOINs, SEQ, WINDOWs, WITHIN, GROUP BY,
 //! MATCH, AFTER MATCH and the budget; names of variables, SELECT and HAVING may differ.
@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::branches::{self, Part};
 use crate::expr::{Attribute, Expr, Slot};
 use crate::matcher::Budget;
-use crate::plan::{Head, Join, Output, Plan, Span};
+use crate::plan::{Head, Join, Output, Plan, Span, Step};
 use crate::prefix;
 
 /// A query as it is given.
@@ -41,6 +42,14 @@ pub struct Reads {
     pub places: Vec<Place>,
 }
 
+impl Reads {
+    /// Whether it finds each variable where the pattern has it.
+    pub fn is_in_order(&self) -> bool {
+        let mut places = self.places.iter().enumerate();
+        places.all(|(variable, place)| *place == Place::Own(variable))
+    }
+}
+
 /// Where a pattern gets its first steps from.
 #[derive(Debug)]
 pub struct Source {
@@ -67,6 +76,8 @@ pub struct Pattern {
     pub reads: Vec<Reads>,
     /// Where its first steps are done, if elsewhere.
     pub source: Option<Source>,
+    /// Where its plan has branches: what these have in common.
+    pub parts: Vec<Part>,
 }
 
 /// The patterns of queries, those that others go on from first.
@@ -76,7 +87,7 @@ pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
     let mut known: HashMap<String, usize> = HashMap::new();
     for (number, query) in queries.iter().enumerate() {
         let mut text = format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None));
-        if !query.plan.lookups.is_empty() {
+        if query.plan.follows {
             // What is known of events is the query's own, and may change.
             text = number.to_string();
         }
@@ -88,13 +99,15 @@ pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
             }
         }
     }
+    let mut found = branches::share(&names, found);
     share_beginnings(&names, &mut found);
-    found.iter_mut().for_each(|pattern| pattern.plan.settle());
+    let without_branches = found.iter_mut().filter(|pattern| pattern.plan.branches.is_empty());
+    without_branches.for_each(|pattern| pattern.plan.settle());
     in_order(found)
 }
 
 /// Streams and attributes by their names, so that plans compare.
-struct Names {
+pub(crate) struct Names {
     streams: HashMap<Arc<str>, usize>,
     attributes: HashMap<String, usize>,
 }
@@ -150,6 +163,37 @@ impl Names {
         }
     }
 
+    /// What makes an event one of each of a plan's steps, and how it is divided by key: a text a step.
+    pub(crate) fn steps(&self, plan: &Plan) -> Vec<String> {
+        let variable = |v: &usize| {
+            let own = &plan.variables[*v];
+            let key = own.key.as_ref();
+            let key = key.map(|key| {
+                key.iter()
+                    .map(|part| self.attribute(plan, &[*v], part))
+                    .collect::<Vec<_>>()
+            });
+            (self.events(plan, &[*v], *v), key)
+        };
+        let steps = plan.steps.iter();
+        let text = |step: &Step| {
+            let variables: Vec<_> = step.variables.iter().map(variable).collect();
+            format!("{:?}", (step.role, step.least, step.most, variables))
+        };
+        steps.map(text).collect()
+    }
+
+    /// What makes an event one of a variable: streams and conditions.
+    fn events(&self, plan: &Plan, order: &[usize], variable: usize) -> (Vec<usize>, Vec<String>) {
+        let own = &plan.variables[variable];
+        let streams = own.streams.iter().map(|s| self.stream(plan, *s));
+        let filters = own.filters.iter().flat_map(Expr::conjuncts);
+        (
+            sorted(streams),
+            sorted(filters.map(|filter| self.text(plan, order, filter))),
+        )
+    }
+
     /// All that decides what matches; with a number of steps, for these by themselves.
     fn body(&self, plan: &Plan, steps: Option<usize>) -> String {
         let order = match steps {
@@ -175,15 +219,6 @@ impl Names {
         let windows = prefix::windows_among(plan, &order).into_iter().map(window);
         let judged = |join: &&Join| join.variables & !inside == 0 && (is_whole || join.variables != 0);
         let joins = plan.joins.iter().filter(judged);
-        let variable = |v: &usize| {
-            let own = &plan.variables[*v];
-            let streams = own.streams.iter().map(|s| self.stream(plan, *s));
-            let filters = own.filters.iter().flat_map(Expr::conjuncts);
-            (
-                sorted(streams),
-                sorted(filters.map(|filter| self.text(plan, &order, filter))),
-            )
-        };
         let group = plan.group_by.iter();
         let group: Vec<_> = group.map(|attribute| self.attribute(plan, &order, attribute)).collect();
         format!(
@@ -193,7 +228,7 @@ impl Names {
                 taken,
                 sorted(windows),
                 sorted(joins.map(|join| self.text(plan, &order, &join.condition))),
-                order.iter().map(variable).collect::<Vec<_>>(),
+                order.iter().map(|v| self.events(plan, &order, *v)).collect::<Vec<_>>(),
             )
         )
     }
@@ -227,6 +262,7 @@ impl Pattern {
                 places,
             }],
             source: None,
+            parts: Vec::new(),
         }
     }
 
@@ -280,7 +316,7 @@ impl Pattern {
     }
 
     /// An attribute of another plan as one of this: streams and attributes go by their names.
-    fn adopted(&mut self, other: &Plan, variables: &[usize], attribute: &Attribute) -> Attribute {
+    pub(crate) fn adopted(&mut self, other: &Plan, variables: &[usize], attribute: &Attribute) -> Attribute {
         let mut slots = vec![Slot::Missing; self.plan.streams.len()];
         for (own, slot) in self.plan.streams.iter_mut().zip(&mut slots) {
             let Some(place) = other.streams.iter().position(|stream| stream.name == own.name) else {
@@ -309,7 +345,7 @@ impl Pattern {
     /// Its steps, if a beginning can be shared: how many.
     fn shareable(&self) -> usize {
         // A budget counts what a query holds by itself.
-        let free = self.budget.is_none() && self.source.is_none() && self.plan.lookups.is_empty();
+        let free = self.budget.is_none() && self.source.is_none() && !self.plan.follows;
         if free { prefix::longest_beginning(&self.plan) } else { 0 }
     }
 
@@ -359,6 +395,7 @@ fn share_beginnings(names: &Names, patterns: &mut Vec<Pattern>) {
                     eager: false,
                     reads: Vec::new(),
                     source: None,
+                    parts: Vec::new(),
                 });
                 patterns.len() - 1
             });

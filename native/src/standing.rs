@@ -1,15 +1,17 @@
 //! Many queries that stand together over the same events; what they have in common is done once.
 //!
 //! A record is shown only to the patterns that it can concern, and no condition is judged twice for it (lookup.rs). Equal
-//! patterns are one, and patterns with the same beginning go on from one (shared.rs); each query gets the matches that a
-//! matcher of its own would give, in their order.
+//! patterns are one, and patterns with the same beginning go on from one or hold their events together (shared.rs); each
+//! query gets the matches that a matcher of its own would give, in their order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use crate::branches::Part;
 use crate::event::{Id, Name, Row};
 use crate::found::{Bound, Match, put_in_order};
+use crate::known::Entry;
 use crate::lookup::Stream;
 use crate::matcher::{Exhausted, Matcher};
 use crate::plan::{After, Plan};
@@ -53,6 +55,7 @@ struct Unit {
     /// By head.
     reads: Vec<Reads>,
     source: Option<Source>,
+    parts: Vec<Part>,
     /// The units that go on from here, and the rows that they do so from.
     readers: Vec<usize>,
     rows: Rows,
@@ -142,7 +145,6 @@ impl Standing {
             late: 0,
         };
         standing.link();
-        standing.read_streams(&given);
         standing.queries = given
             .into_iter()
             .enumerate()
@@ -152,6 +154,7 @@ impl Standing {
                 unit: standing.unit_of(number),
             })
             .collect();
+        standing.read_streams();
         standing
     }
 
@@ -176,9 +179,10 @@ impl Standing {
         self.sources = sources.map(|number| number as u32).collect();
     }
 
-    fn read_streams(&mut self, given: &[Given]) {
+    fn read_streams(&mut self) {
         let streams = &mut self.streams;
-        for stream in given.iter().flat_map(|query| &query.plan.streams) {
+        streams.clear();
+        for stream in self.queries.iter().flat_map(|query| &query.plan.streams) {
             if streams.iter().all(|known| *known.name != *stream.name) {
                 streams.push(Stream::new(&stream.name));
             }
@@ -196,6 +200,38 @@ impl Standing {
         for (place, stream) in streams.iter_mut().enumerate() {
             stream.index(place, &matchers);
         }
+    }
+
+    /// What is known of keys of a query's table from now on.
+    pub fn learn(&mut self, query: usize, table: usize, entries: Vec<Entry>) {
+        let matcher = &mut self.units[self.queries[query].unit].matcher;
+        for (key, rows) in entries {
+            matcher.learn(table, key, rows);
+        }
+    }
+
+    /// Goes on with another plan of a query that follows what is known; whether what it holds fits, and is kept. The
+    /// plan reads the same streams.
+    pub fn replace(&mut self, query: usize, plan: Plan) -> bool {
+        let plan = Arc::new(plan);
+        let number = self.queries[query].unit;
+        let unit = &mut self.units[number];
+        let mut matcher = Matcher::of(Arc::clone(&plan), unit.matcher.budget);
+        matcher.eager = unit.matcher.eager;
+        let state = unit.matcher.save(|_| false);
+        let chunk = |name| {
+            let found = state.changed.iter().find(|(known, _)| *known == name);
+            found.map(|(_, bytes)| bytes.as_slice())
+        };
+        let is_kept = matcher.restore(&state.head, chunk).is_ok();
+        if !is_kept {
+            matcher.watermark = unit.matcher.watermark;
+        }
+        unit.matcher = matcher;
+        unit.activate(number as u32, &mut self.active);
+        self.queries[query].plan = plan;
+        self.read_streams();
+        is_kept
     }
 
     /// How many queries there are.
@@ -224,16 +260,27 @@ impl Standing {
         &self.streams
     }
 
-    /// The patterns that run: the queries that read the matches of each, how many steps it has, and which one its first
-    /// steps are, if they are done there.
-    pub fn patterns(&self) -> impl Iterator<Item = (Vec<usize>, usize, Option<usize>)> {
-        self.units.iter().map(|unit| {
-            let source = unit.source.as_ref();
-            let begun = source.map_or(0, |source| source.steps - 1);
-            let queries = unit.reads.iter().filter_map(|reads| reads.query).collect();
-            let steps = unit.matcher.plan().steps.len() + begun;
-            (queries, steps, source.map(|source| source.pattern))
-        })
+    /// What runs: the queries that read the matches of each, how many steps it has, and which one its first steps are,
+    /// if they are done there; last, whether it is no pattern, but holds the events of first steps for others.
+    pub fn patterns(&self) -> Vec<(Vec<usize>, usize, Option<usize>, bool)> {
+        let mut found = Vec::new();
+        let mut places = Vec::new();
+        for unit in &self.units {
+            let before = found.len();
+            places.push(before);
+            for part in &unit.parts {
+                let parent = part.parent.map(|parent| before + parent);
+                found.push((part.queries.clone(), part.steps, parent, part.queries.is_empty()));
+            }
+            if unit.parts.is_empty() {
+                let source = unit.source.as_ref();
+                let begun = source.map_or(0, |source| source.steps - 1);
+                let queries = unit.reads.iter().filter_map(|reads| reads.query).collect();
+                let steps = unit.matcher.plan().steps.len() + begun;
+                found.push((queries, steps, source.map(|source| places[source.pattern]), false));
+            }
+        }
+        found
     }
 
     /// How many events are in memory; a match that patterns go on from is one in each of these.
@@ -344,13 +391,17 @@ impl Standing {
             );
             return false;
         }
-        let mut by_head: Vec<Vec<Match>> = unit.reads.iter().map(|_| Vec::new()).collect();
+        let is_own = |reads: &Reads| unit.source.is_none() && reads.is_in_order();
+        let mut by_head: Vec<(bool, Vec<Match>)> = unit.reads.iter().map(|r| (is_own(r), Vec::new())).collect();
         for one in matches {
             let head = one.head as usize;
-            let own = self.own(number, &unit.reads[head], one);
-            by_head[head].push(own);
+            let (is_own, found) = &mut by_head[head];
+            found.push(match is_own {
+                true => one,
+                false => self.own(number, &unit.reads[head], one),
+            });
         }
-        for (head, matches) in by_head.into_iter().enumerate() {
+        for (head, (_, matches)) in by_head.into_iter().enumerate() {
             match self.units[number].reads[head].query {
                 Some(query) => found.extend(
                     self.queries[query]
@@ -430,6 +481,7 @@ impl Unit {
             failed: None,
             reads: pattern.reads,
             source: pattern.source,
+            parts: pattern.parts,
             readers: Vec::new(),
             rows: Rows::default(),
         }

@@ -1,6 +1,7 @@
 """Cepheid: complex event processing for sensors, on PySpark and in real time."""
 
-from typing import TYPE_CHECKING
+#: True to who checks types. Not typing's own: that alone takes as much memory as a graph in the real-time service.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     __version__: str

@@ -101,6 +101,9 @@ class Matcher:
     def advance(self, watermark: int | None) -> list[Row]:
         """The matches that this watermark completes, in order; None: the input is complete."""
 
+    def advance_ordered(self, watermark: int | None) -> list[tuple[bytes, Row]]:
+        """As `advance`, each with bytes that it can be sorted by among the matches of other matchers."""
+
     def push_batch(self, batch: ArrowBatch, stream: str | None = None) -> None:
         """Takes the rows of a batch of columns."""
 
@@ -142,8 +145,8 @@ class Standing:
     def failed(self) -> list[tuple[int, str]]:
         """The queries that failed because their budget was used up, and what to say of it."""
 
-    def patterns(self) -> list[tuple[list[int], int, int | None]]:
-        """The patterns that run: by whom it is read, how many steps it has, and whose its first ones are."""
+    def patterns(self) -> list[tuple[list[int], int, int | None, bool]]:
+        """What runs: by whom it is read, its steps, whose the first ones are, and whether it only holds events."""
 
     def judged(self) -> tuple[int, int]:
         """How many different conditions are asked of events, and how often one was judged."""
@@ -316,8 +319,17 @@ class Engine:
     def remove_queries(self, names: list[str]) -> None:
         """Takes queries out of their lanes; a lane that has none left ends."""
 
-    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool] | None:
-        """The next match of a query in a lane, the end of its validity, and whether it is stale."""
+    def learn(self, version: int, learned: list[tuple[str, str | None, list[tuple[int, str]]]]) -> int:
+        """Queries go by another version of the knowledge, all from one offset of the log on, which is given.
+
+        Of each its plan, if that is another, and by table what is known of keys, as `Matcher.learn` takes it.
+        """
+
+    def knowledge(self) -> dict[str, int]:
+        """By query with PATHs, the version of the knowledge by which the last event was judged."""
+
+    def read_match(self, query: str, timeout: float | None = None) -> tuple[Row, int | None, bool, int | None] | None:
+        """The next match of a query, the end of its validity, whether it is stale, and the version of the knowledge."""
 
     def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
         """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""

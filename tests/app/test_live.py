@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Triple
 
 from cepheid.app.known import Known
@@ -18,6 +20,8 @@ from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
+from tests.plan.path_strategies import LINKS, NODES, PathCase, cases
+from tests.plan.running import EXAMPLES
 
 NS = "http://x#"
 TURTLE = """@prefix : <http://x#> .
@@ -114,3 +118,81 @@ def test_a_changed_constant_takes_its_place_and_the_state_stays(known: Known) ->
     (match,) = running.feed("s1", 5)
     assert dict(match.select) == {"a": 1, "b": 3}
     assert running.matcher.renewed == 1
+
+
+ABOVE = """SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
+PATH {?a :flow ?f . :Limit :is ?l . FILTER (?f > ?l) . ?a :src/:in ?r} PATH {?b :flow ?g . FILTER (?g < 10)}"""
+
+
+@pytest.mark.parametrize("selected", ["?a.id AS a, ?b.id AS b", "?f, ?g", "?a.id AS a, ?r"])
+def test_the_state_stays_whatever_becomes_of_a_constant(known: Known, selected: str) -> None:
+    running = Running(f"SELECT {selected} {ABOVE}", known)
+    low, high = triple("Limit", "is", 100), triple("Limit", "is", 200)
+    running.feed("s1", 150)
+    known.knowledge.apply([high], [])  # two limits: above one of them is enough
+    running.feed("s1", 150)
+    assert len(running.feed("s1", 5)) == 2
+    known.knowledge.apply([], [low, high])  # none: nothing can be above it
+    running.feed("s1", 500)
+    assert len(running.feed("s1", 5)) == 2
+    known.knowledge.apply([high], [])
+    running.feed("s1", 150)
+    running.feed("s1", 250)
+    assert len(running.feed("s1", 5)) == 3
+    assert (running.matcher.renewed, running.matcher.begun) == (3, 0)
+
+
+def test_where_the_state_does_not_fit_the_query_begins_anew(known: Known, caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(f"SELECT ?f {ABOVE}", known)
+    running.feed("s1", 150)
+    known.knowledge.apply([triple("Limit", "is", "r1")], [])  # a room is no number: FILTER can't say that
+    running.feed("s1", 160)
+    assert [match.select["f"] for match in running.feed("s1", 5)] == [160.0]
+    assert running.matcher.begun == 1
+    assert "begins anew" in caplog.text
+
+
+def test_a_condition_of_the_match_follows_too(known: Known) -> None:
+    text = """SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
+    PATH {?a :src/:in/a :Office . :Limit :is ?l . ?l :of ?a} OR PATH {?b :src/:in/a :Office}"""
+    running = Running(text, known)
+    assert not running.feed("s1")
+    assert not running.feed("s2")
+    assert running.feed("s1")
+    known.knowledge.apply([], [triple("Limit", "is", 100)])
+    assert not running.feed("s2")
+    assert running.feed("s1")
+    assert running.matcher.begun == 0
+
+
+@st.composite
+def changed_triples(draw: st.DrawFn) -> Triple:
+    """A triple such as random ontologies have."""
+    kind = draw(st.sampled_from(["link", "link", "type", "limit", "serial"]))
+    subject, target = draw(st.sampled_from(NODES)), draw(st.sampled_from(NODES))
+    if kind == "link":
+        return triple(subject, draw(st.sampled_from(LINKS)), target)
+    if kind == "type":
+        return triple(subject, "a", draw(st.sampled_from(["Room", "Hall"])))
+    if kind == "limit":
+        return triple(subject, "limit", draw(st.sampled_from([1, 2, 3])))
+    return Triple(NamedNode(NS + subject), NamedNode(f"{NS}serial"), Literal(target))
+
+
+@given(case=cases(), steps=st.lists(st.tuples(st.booleans(), changed_triples()), min_size=1, max_size=4))
+@settings(max_examples=EXAMPLES // 4, suppress_health_check=list(HealthCheck), deadline=None)
+def test_after_any_change_events_are_judged_as_by_one_who_begins_then(
+    case: PathCase, steps: list[tuple[bool, Triple]]
+) -> None:
+    # What is held from before was judged by other versions: here is what each event is judged by.
+    assume(len(case.checked.event_variables) == 1 and not case.checked.query.windows)
+    known = case.known("auto")
+    live = LiveMatcher(case.checked, known)
+    for number, (adds, changed) in enumerate(steps, 1):
+        known.knowledge.apply([changed] if adds else [], [] if adds else [changed])
+        given = [Event("a", 100 * number + e.id, e.time + number * 10**9, e.attributes) for e in case.events]  # type: ignore[operator]
+        live.push(given)
+        fresh = LiveMatcher(case.checked, known)
+        fresh.push(given)
+        found, wanted = (m.advance(None if m is fresh else (number + 1) * 10**9 - 1) for m in (live, fresh))
+        assert [(m.id, m.select) for m in found] == [(m.id, m.select) for m in wanted], (case.text, steps)

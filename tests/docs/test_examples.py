@@ -34,8 +34,8 @@ import pytest
 
 from cepheid.app import load
 from cepheid.app.known import Known
+from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
-from cepheid.cli.question import ask
 from cepheid.language.checker import check
 from cepheid.language.errors import Severity, Source
 from cepheid.language.output import MatchPrinter

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from cepheid.app import load
+from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
-from cepheid.cli.question import ask
 from cepheid.language.checker import check
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
+from tests.cli.test_cli import cepheid
 
 ROOT = Path(__file__).parents[2]
 MINUTE = 60_000_000
@@ -33,14 +34,25 @@ def block(kind: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("engine", ["native", "reference"])
-def test_a_real_building(engine: str, tmp_path: Path) -> None:
+def write_building(folder: Path) -> None:
     model = soda()
     if model is None:
         pytest.skip("soda_brick.ttl is not here: set CEPHEID_SODA to its path")
-    shutil.copy(model, tmp_path / "soda_brick.ttl")
-    (tmp_path / "limits.ttl").write_text(block("turtle"), encoding="utf-8")
-    (tmp_path / "app.yaml").write_text(block("yaml"), encoding="utf-8")
+    shutil.copy(model, folder / "soda_brick.ttl")
+    for name, kind in (("limits.ttl", "turtle"), ("app.yaml", "yaml"), ("warm.chi", "chi"), ("events.jsonl", "jsonl")):
+        (folder / name).write_text(block(kind), encoding="utf-8")
+
+
+def test_what_the_page_shows_is_printed(tmp_path: Path) -> None:
+    write_building(tmp_path)
+    shown = re.split(r"^\$ (.*)\n", block("output"), flags=re.MULTILINE)[1:]
+    for command, output in zip(shown[::2], shown[1::2], strict=True):
+        assert cepheid(*command.split()[1:], cwd=tmp_path).stdout == output
+
+
+@pytest.mark.parametrize("engine", ["native", "reference"])
+def test_a_real_building(engine: str, tmp_path: Path) -> None:
+    write_building(tmp_path)
     application = load(tmp_path / "app.yaml")
     graph = application.graph
     checked, problems = check(parse(block("chi")), Catalogue(graph.streams, None, graph.prefixes, graph.properties))

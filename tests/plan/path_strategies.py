@@ -31,26 +31,26 @@ PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
 }
 
-_NODES: Final = ("s0", "s1", "s2", "r0", "r1", "d0")
-_LINKS: Final = ("in", "part", "near")
+NODES: Final = ("s0", "s1", "s2", "r0", "r1", "d0")
+LINKS: Final = ("in", "part", "near")
 _CLASSES: Final = ("Room", "Hall")
 
 
 @st.composite
 def ontologies(draw: st.DrawFn) -> str:
     """Turtle: links between nodes, types, limits, and serial numbers to look up."""
-    node = st.sampled_from(_NODES)
+    node = st.sampled_from(NODES)
 
     def several(least: int, most: int, subject: str, *values: str) -> list[str]:
         return [
             f":{draw(node)} {subject} {draw(st.sampled_from(values))} ." for _ in range(draw(st.integers(least, most)))
         ]
 
-    nodes = [f":{name}" for name in _NODES]
-    links = [line for link in _LINKS for line in several(1, 5, f":{link}", *nodes)]
+    nodes = [f":{name}" for name in NODES]
+    links = [line for link in LINKS for line in several(1, 5, f":{link}", *nodes)]
     types = several(1, 5, "a", ":Room", ":Hall")
     limits = several(0, 4, ":limit", "1", "2", "2.5", "3")
-    serials = several(0, 4, ":serial", *(f'"{name}"' for name in _NODES))
+    serials = several(0, 4, ":serial", *(f'"{name}"' for name in NODES))
     lines = [f"@prefix : <{NS}> .", *links, *types, *limits, *serials]
     return "\n".join(lines)
 
@@ -72,15 +72,19 @@ _PATHS: Final = (
 
 @st.composite
 def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, constants: bool = True) -> str:
-    """A group about one event: how it leads to an entity, what is said of that, and of its reading."""
+    """A group about one event: how it leads to an entity, what is said of that, and of its reading.
+
+    Without `constants` all of it is connected with the event.
+    """
     src, loc, v, limit = f"?src{tag}", shared or f"?loc{tag}", f"?v{tag}", f"?limit{tag}"
     parts = [draw(st.sampled_from([f"?{event} :src {src} .", f"?{event} :src {src} .", f"?{event} :src/:in {src} ."]))]
     path = st.sampled_from(_PATHS)
-    if shared is not None or draw(st.booleans()):
+    is_linked = shared is not None or draw(st.booleans())
+    if is_linked:
         parts.append(f"{src} {draw(path)} {loc} .")
     more = [
         f"{src} a :Room .",
-        f"{loc} a :Hall .",
+        *([f"{loc} a :Hall .", f"VALUES {loc} {{ :r0 :r1 }}"] if constants or is_linked else []),
         f"{src} :limit {limit} .",
         f"?{event} :value {v} . ?{event} :weight ?w{tag} . FILTER ({v} > 1 || ?w{tag} > 1)",
         f"?{event} :value {v} . FILTER ({v} > 1)",
@@ -93,12 +97,14 @@ def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, con
         f"FILTER NOT EXISTS {{ {src} :part :d0 }}",
         f"FILTER EXISTS {{ ?{event} :room {loc} }}",
         f"MINUS {{ {src} :near :r0 }}",
-        f"VALUES {loc} {{ :r0 :r1 }}",
+        f"?{event} :value {v} . VALUES {limit} {{ 1 2.5 }} FILTER ({v} > {limit})",
+        f"?{event} :value {v} . VALUES {limit} {{ 1 2 }} VALUES ?w{tag} {{ 2 UNDEF }} "
+        f"FILTER ({v} = {limit} || {v} < ?w{tag})",
         f"BIND (:r0 AS ?w{tag}) {src} :in ?w{tag} .",
         f"?{event} ?p{tag} {loc} .",
         f"?{event} :room {loc} .",
         f"FILTER ({src} != :s1)",
-        *([":s0 :in :r0 .", f":s0 :limit {limit} ."] if constants else []),
+        *([":s0 :in :r0 .", f":s0 :limit {limit} .", f":none :limit {limit} ."] if constants else []),
         f"[] :in {src} .",
         f"{src} :in [ a :Room ] .",
     ]
@@ -111,10 +117,11 @@ def queries(draw: st.DrawFn) -> str:
     kind = draw(
         st.sampled_from(["one", "one", "pair", "shared", "or", "window", "next", "not", "plus", "maybe", "join"])
     )
-    one = draw(groups("e", "1"))
     used = draw(st.sampled_from(["", "", ", ?src1", ", ?loc1", ", ?src1, ?loc1"]))
     # A part that names no event is the query's, whichever PATH it stands in; the reference does not split PATHs.
-    two = draw(groups("f", "2", constants=kind not in ("not", "plus", "maybe")))
+    order = draw(_ORDER)
+    one = draw(groups("e", "1", constants="ANY" not in order))
+    two = draw(groups("f", "2", constants=kind not in ("not", "plus", "maybe") and "ANY" not in order))
     around = "FROM (?e, a), (?f, a)"
     match kind:
         case "one":
@@ -124,20 +131,21 @@ def queries(draw: st.DrawFn) -> str:
         case "pair":
             inside = draw(st.booleans())
             paths = f"PATH {{{one} . {two}}}" if inside else f"PATH {{{one}}} PATH {{{two}}}"
-            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {paths}"
+            return f"SELECT ?e.id{used} {around} {order} {paths}"
         case "shared":
-            one, two = draw(groups("e", "1", "?x")), draw(groups("f", "2", "?x"))
+            constants = "ANY" not in order
+            one, two = (draw(groups(*which, "?x", constants)) for which in (("e", "1"), ("f", "2")))
             used = draw(st.sampled_from(["", ", ?x"]))
             paths = draw(st.sampled_from([f"PATH {{{one} . {two}}}", f"PATH {{{one}}} PATH {{{two}}}"]))
-            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {paths}"
+            return f"SELECT ?e.id{used} {around} {order} {paths}"
         case "or":
-            return f"SELECT ?e.id {around} {draw(_ORDER)} PATH {{{one}}} OR PATH {{{two}}}"
+            return f"SELECT ?e.id {around} {order} PATH {{{one}}} OR PATH {{{two}}}"
         case "join":
             sign = draw(st.sampled_from(["=", "!=", "<"]))
             join = draw(
                 st.sampled_from([f"JOIN (?src1 {sign} ?src2)", "JOIN (?e.value > ?limit1)", "FILTER (?src1 = :s1)"])
             )
-            return f"SELECT ?e.id{used} {around} {draw(_ORDER)} {join} PATH {{{one}}} PATH {{{two}}}"
+            return f"SELECT ?e.id{used} {around} {order} {join} PATH {{{one}}} PATH {{{two}}}"
         case "window":
             window = draw(st.sampled_from(["sliding, 2s", "length, 2", "batch, 2s", "session, 2s"]))
             used = "" if window.startswith(("batch", "session")) else used

@@ -25,7 +25,7 @@ def test_stages_find_what_the_matcher_finds(mode: Evaluation) -> None:
     given = events(*(["s1", "s2", "s9", "s3"] * 5))
     wanted = Matcher(semantic.checked, semantic=SemanticFilter(semantic.lookups, known.knowledge, mode)).matches(given)
     found: list[Match] = []
-    judge = SemanticFilter(semantic.lookups, known.knowledge, mode, entries=2)
+    judge = SemanticFilter(semantic.lookups, known.knowledge, mode, size=2)
     pipeline = Pipeline(semantic.checked, judge, found.extend, interval=0.01)
     for start in range(0, len(given), 3):
         pipeline.push(given[start : start + 3])

@@ -115,9 +115,7 @@ def _parts_by(application: Application, rule: Callable[[Known, Checked, Part], R
     for name, checked in typing.derive(application.graph).queries.items():
         for part in checked.paths.parts:
             found = rule(known, checked, part)
-            left = (
-                "never" if found.part is None else " ".join(found.part.text.split()) if found.part.groups else "nothing"
-            )
+            left = " ".join(found.part.text.split()) if found.part.groups else "nothing"
             yield f"{name}: {left}"
             yield from (f"  FILTER ({print_expression(condition)})" for condition in found.filters)
             yield from (f"  ?{column} is ?{a.variable}.{a.name}" for column, a in found.columns.items())

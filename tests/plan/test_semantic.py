@@ -6,8 +6,8 @@ from typing import Final
 
 from hypothesis import HealthCheck, given, settings
 
+from cepheid.app.question import ask
 from cepheid.cli.engines import Beyond, find_matches
-from cepheid.cli.question import ask
 from cepheid.knowledge.modes import SemanticFilter
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
@@ -41,6 +41,6 @@ def test_every_mode_finds_what_sparql_finds(case: PathCase) -> None:
         question = ask(case.checked, case.known(mode))
         semantic = question.filter()
         if semantic is not None:
-            semantic = SemanticFilter(semantic.lookups, case.knowledge, semantic.mode, entries=2)
+            semantic = SemanticFilter(semantic.lookups, case.knowledge, semantic.mode, size=2)
         found = Matcher(question.checked, 0, semantic=semantic).matches(case.events)
         assert shown(found) == shown(wanted), (mode, case.text, case.turtle)

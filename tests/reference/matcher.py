@@ -112,7 +112,11 @@ def with_paths(
         ways = [
             values
             for values in path.bindings(query, knowledge, binding)
-            if all(is_true(_with_values(c, values, knowledge.prefixes), binding, {}) for c in of_paths)
+            if all(
+                is_true(_with_values(c, values, knowledge.prefixes), binding, {})
+                for c in of_paths
+                if not _names_unbound(c, query, binding)
+            )
         ]
         # The other ways have the same events, which are taken then (rule S11).
         for values in ways if query.after == "KEEP" else ways[:1]:
@@ -124,6 +128,16 @@ def with_paths(
             }
             found.append(replace(match, select=select, bindings={name: values[name] for name in used}))
     return found
+
+
+def _names_unbound(condition: syntax.Expression, query: Query, binding: Binding) -> bool:
+    """Whether a condition names a PATH variable that only unbound events have: it says nothing then (rule S2)."""
+    events = {r.variable for r in query.ranges}
+    for name in path.plain_variables(condition) - events:
+        owners = [path.variables(p) & events for p in path.conjuncts(query.path) if name in path.variables(p)]
+        if owners and all(binding.get(v) is None for own in owners for v in own):
+            return True
+    return False
 
 
 def _takes_several(step: syntax.Step) -> bool:

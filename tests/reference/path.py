@@ -72,7 +72,7 @@ def solutions(
 ) -> list[tuple[Value, ...]]:
     """The distinct values of the wanted variables, where the PATHs hold for these events; in order."""
     text = " ".join(map(sparql, paths))
-    roots = {v: ox.NamedNode(f"urn:event:{number}") for number, v in enumerate(sorted(bound))}
+    roots = {v: ox.NamedNode(f"urn:cepheid:root:{number}") for number, v in enumerate(sorted(bound))}
     for variable, root in roots.items():
         text = re.sub(rf"[?$]{variable}\b", str(root), text)
     quads = [

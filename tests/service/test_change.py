@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from cepheid._native import Engine as Native
 from cepheid.app.application import Application
 from cepheid.app.builder import Builder
-from cepheid.app.saved import restore, save
 from cepheid.model.events import Event
 from cepheid.service import Engine
 from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
@@ -299,22 +298,6 @@ def test_any_changes_under_load_lose_nothing_of_what_stays(
     assert_books_balance(stats)
     assert_removed_balance(stats)
     assert engine.stop(5.0)
-
-
-def test_a_saved_application_is_the_same_whatever_becomes_of_its_files(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "more.yaml").write_text("queries:\n  high: {file: high.chi, engine: service}\n")
-    (tmp_path / "parts" / "high.chi").write_text("SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 5)")
-    (tmp_path / "app.yaml").write_text(
-        "name: plant\ninclude: parts/more.yaml\nservice: {log: {path: log}}\n"
-        "streams:\n  air: {attributes: {flow: float}, valid_for: 2s}\n"
-    )
-    before, text = save(tmp_path / "app.yaml")
-    (tmp_path / "parts" / "high.chi").unlink()
-    after = restore(text)
-    assert after.sections.service == before.sections.service
-    assert after.graph.streams == before.graph.streams
-    assert after.plan().queries["high"].query == before.plan().queries["high"].query
 
 
 APPLICATION = """

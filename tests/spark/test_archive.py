@@ -57,7 +57,10 @@ def test_times_are_exact_from_year_1_to_9999(
         spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     archive = Archive(str(tmp_path / "archive"), file_format)
     lines = [airflow(number, time=time) for number, time in enumerate(BORDERS)]
-    lines += [b'{"stream": "everything", "id": "x", "time": 0, "at": "%s"}' % time.encode() for time in BORDERS]
+    lines += [
+        b'{"stream": "everything", "id": "x%d", "time": 0, "at": "%s"}' % (n, time.encode())
+        for n, time in enumerate(BORDERS)
+    ]
     write(spark, tmp_path / "in", lines, archive, Batch("test", 0))
     for stream in STREAMS:
         assert events_in(read(spark, archive, stream), stream) == truth(lines).events[stream.name]

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ class Ivy:
         self.calls = 0
         self.content = CONTENT
 
-    def __call__(self, work: Path) -> None:
+    def __call__(self, work: Path, wanted: tuple[Jar, ...]) -> None:
         self.calls += 1
         (work / "jars").mkdir()
-        for jar in jars.DELTA:
+        for jar in wanted:
             (work / "jars" / jar.file_name).write_bytes(self.content)
 
 
@@ -33,7 +34,8 @@ def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ivy:
     pinned = hashlib.sha256(CONTENT).hexdigest()
     ivy = Ivy()
     monkeypatch.setenv("CEPHEID_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(jars, "DELTA", (Jar("org", "one", "1.0", pinned), Jar("org", "two", "2.0", pinned)))
+    both = (Jar("org", "one", "1.0", pinned), Jar("org", "two", "2.0", pinned))
+    monkeypatch.setattr(jars, "_DELTA", replace(jars._DELTA, jars=both))
     monkeypatch.setattr(jars, "_run_ivy", ivy)
     return ivy
 
@@ -83,7 +85,7 @@ def test_the_leavings_of_a_killed_process_are_removed(ivy: Ivy) -> None:
 def test_a_lock_that_is_never_given_back(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "TIMEOUT_SECONDS", 0.2)
     jars_folder().mkdir(parents=True)
-    with jars._lock(jars_folder() / ".lock"), pytest.raises(JarsUnavailable, match="another process has held"):
+    with jars._lock(jars._DELTA), pytest.raises(JarsUnavailable, match="another process has held"):
         delta_jars()
 
 
@@ -95,7 +97,7 @@ def test_a_cache_that_cannot_be_written(ivy: Ivy, tmp_path: Path, monkeypatch: p
 
 
 def test_a_download_that_takes_too_long(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(work: Path) -> None:
+    def slow(work: Path, wanted: tuple[Jar, ...]) -> None:
         raise subprocess.TimeoutExpired("java", 300)
 
     monkeypatch.setattr(jars, "_run_ivy", slow)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.app.known import Known
-from cepheid.cli.question import ask
+from cepheid.app.question import ask
+from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.spark import enrich, match, where
 from cepheid.spark.knowledge import NotKnown
 from cepheid.spark.local import match_on_spark
 from tests.plan.path_strategies import NS, PREFIXES, SECOND, PathCase, cases, knowledge
-from tests.plan.test_paths import MEANINGS, ROOMS
+from tests.plan.test_paths import MEANINGS, ROOMS, checked_query
 
 #: A query is a Spark job or two; CEPHEID_SPARK_EXAMPLES=500 for a long run.
 EXAMPLES = int(os.environ.get("CEPHEID_SPARK_EXAMPLES", "6"))
@@ -71,11 +74,66 @@ def test_enrich(readings: DataFrame, kb: Known) -> None:
         enrich(kb, "flwo", room=":in")
 
 
-def test_match(readings: DataFrame, kb: Known) -> None:
-    text = "SELECT ?a.id AS x, ?b.id AS y, ?r SEQ (?a, ?b) WINDOW (?a, ?b, 1min) PATH {?a :src/:in ?r . ?b :src/:in ?r}"
-    with pytest.warns(UserWarning, match="matched in one task"):
-        found = readings.transform(match(text, knowledge=kb)).collect()
-    assert [(row.select.x, row.select.y, row.select.r) for row in found] == [(1, 2, f"{NS}r1")]
+@pytest.fixture
+def several_tasks(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+SAME_ROOM = "SEQ (?a, ?b) WINDOW (?a, ?b, 1min) PATH {?a :src/:in ?r . ?b :src/:in ?r}"
+
+
+@pytest.mark.usefixtures("several_tasks")
+def test_match_divides_events_by_what_they_mean(
+    readings: DataFrame, kb: Known, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    found = readings.transform(match(f"SELECT ?a.id AS x, ?b.id AS y, ?r {SAME_ROOM}", knowledge=kb))
+    assert [(row.select.x, row.select.y, row.select.r) for row in found.collect()] == [(1, 2, f"{NS}r1")]
+    assert not [one for one in recwarn if "one task" in str(one.message)]
+    found.explain()
+    plan = capsys.readouterr().out
+    assert "BroadcastHashJoin" in plan
+    assert "hashpartitioning(bucket" in plan
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("several_tasks")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT ?a.id AS x, ?b.id AS y, ?r {SAME_ROOM}",
+        f"SELECT ?a.id AS x, ?b.id AS y {SAME_ROOM}",  # two rooms in common are one match
+        "SELECT ?a.id AS x, ?p, ?q WINDOW (?a, ?b, 3s) JOIN (?p = ?q) PATH {?a :src/:in ?p} PATH {?b :src/:in ?q}",
+        "SELECT ?a.id AS x, ?r SEQ (?a, NOT ?n, ?b) WINDOW (?a, ?b, 5s) "
+        "PATH {?a :src/:in ?r . ?b :src/:in ?r . ?n :src/:in ?r} FILTER (?n.flow > 8)",
+        "SELECT ?a.id AS x, COUNT(?b) AS n SEQ (?a, ?b+) WINDOW (?a, ?b, 4s) PATH {?a :src/:in ?r . ?b :src/:in ?r}",
+    ],
+)
+def test_divided_or_not_the_matches_are_the_same(spark: SparkSession, kb: Known, text: str) -> None:
+    turtle = f"@prefix : <{NS}> . " + " ".join(f":s{n} :in :r{n % 5}, :r{n * 3 % 7} ." for n in range(12))
+    known = Known(knowledge(turtle), MEANINGS, prefixes=PREFIXES)
+    draw = random.Random(7)
+    rows = [
+        (
+            n,
+            draw.randrange(60) * SECOND,
+            draw.choice([f"s{draw.randrange(12)}", "s99", None]),
+            float(draw.randrange(10)),
+        )
+        for n in range(150)
+    ]
+    frame = spark.createDataFrame(rows, "id long, time long, sensor string, flow double")
+    found = frame.transform(match(text, knowledge=known)).collect()
+    checked, said = checked_query(text)
+    assert checked is not None, said
+    given_events = [Event("a", n, t, {"sensor": s, "flow": f}) for n, t, s, f in rows]
+    wanted = Matcher(ask(checked, known).checked).matches(given_events)
+    assert len(wanted) > 10
+    assert sorted((row.id, str(row.select.asDict())) for row in found) == sorted(
+        (m.id, str(dict(m.select))) for m in wanted
+    )
 
 
 @pytest.mark.spark

@@ -4,12 +4,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 use super::frame::{self, Batch, Found, Head, Kind};
 use super::segment;
 use super::tail::Tail;
 use super::{Error, StreamSchema, fault};
+
+/// Pages are let go of in such steps.
+const RELEASED: usize = 256 << 10;
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ struct Segment {
     file: File,
     map: Mmap,
     position: usize,
+    /// Up to here the pages of the map were let go of.
+    released: usize,
     /// The last frame that was read, which was whole: its head, and where its body begins and ends.
     last: Option<(Head, usize, usize)>,
 }
@@ -167,6 +172,7 @@ impl Follower {
             file,
             map,
             position: 0,
+            released: 0,
             last: None,
         });
         Ok(())
@@ -196,6 +202,7 @@ impl Follower {
                 found => return Err(segment.damage(&found)),
             };
             let start = segment.position;
+            segment.release(start);
             segment.position += length;
             segment.last = Some((head, start + frame::HEAD, segment.position));
             match head.kind {
@@ -249,6 +256,21 @@ impl Segment {
             self.map = segment::map(&self.file, &self.path)?;
         }
         Ok(())
+    }
+
+    /// Lets go of pages that were read: whoever follows a log is not to hold more and more of it resident.
+    fn release(&mut self, upto: usize) {
+        let upto = upto / RELEASED * RELEASED;
+        if upto > self.released {
+            // SAFETY: nothing is lost, as the map is of a file and shared: pages that are read again come from there.
+            let advised = unsafe {
+                self.map
+                    .unchecked_advise_range(UncheckedAdvice::DontNeed, self.released, upto - self.released)
+            };
+            // Where it can't be, it stays as it was.
+            drop(advised);
+            self.released = upto;
+        }
     }
 
     fn damage(&self, found: &Found<'_>) -> Error {

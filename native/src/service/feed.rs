@@ -117,7 +117,7 @@ impl Feed for MatchFeed {
             return false;
         };
         take(&Parcel {
-            content: Content::Match(&delivery.found, &self.plan, &self.names),
+            content: Content::Match(&delivery.found, &self.plan, &self.names, delivery.knowledge),
             end: delivery.end,
             marks: if delivery.stale { STALE } else { 0 },
             supplied: None,

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use crate::log::{Error, Follower, consumers, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, Record, Schema};
 use crate::service::derived::{Announced, Unlogged};
+use crate::service::knowing::{Coming, Update};
 use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, adopt, now};
 use crate::standing::Standing;
@@ -45,6 +46,8 @@ struct QuerySpec {
     is_read: bool,
     /// What was found up to this offset was delivered before.
     silent_to: u64,
+    /// The version of the knowledge by which its PATHs are judged in the beginning; 0: it has none.
+    knowledge: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +83,7 @@ impl LaneSpec {
                 sheds: item.member("stale")?.text()? == "shed",
                 is_read: item.member("read")?.bool()?,
                 silent_to: item.member("silent")?.index()? as u64,
+                knowledge: item.member("knowledge")?.index()? as u64,
             })
         };
         let stream = |item: &Json| {
@@ -109,6 +113,8 @@ pub struct Delivery {
     pub end: Option<i64>,
     /// Whether that was so when it was delivered.
     pub stale: bool,
+    /// The version of the knowledge by which events were judged when it was found, if it has PATHs.
+    pub knowledge: Option<u64>,
 }
 
 /// The matches of a query that were not read yet.
@@ -207,6 +213,12 @@ pub struct Lane {
     pub unlogged: Arc<Vec<Unlogged>>,
     /// By query, whether it was taken out.
     removed: Arc<Vec<AtomicBool>>,
+    /// What comes to be known.
+    pub coming: Arc<Coming>,
+    /// By query, the version of the knowledge that is in force; 0: it has no PATHs.
+    pub versions: Arc<Vec<AtomicU64>>,
+    /// The log's.
+    pub folder: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -252,10 +264,15 @@ impl Lane {
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let removed: Arc<Vec<AtomicBool>> = Arc::new(spec.queries.iter().map(|_| AtomicBool::new(false)).collect());
+        let versions: Arc<Vec<AtomicU64>> =
+            Arc::new(spec.queries.iter().map(|q| AtomicU64::new(q.knowledge)).collect());
+        let coming = Arc::new(Coming::default());
         let mut running = Running {
             spec,
             policy,
-            folder,
+            folder: folder.clone(),
+            coming: Arc::clone(&coming),
+            versions: Arc::clone(&versions),
             removed: Arc::clone(&removed),
             follower,
             groups,
@@ -277,6 +294,9 @@ impl Lane {
             matches,
             unlogged,
             removed,
+            coming,
+            versions,
+            folder,
             stop,
             thread: Mutex::new(Some(thread)),
         })
@@ -426,6 +446,8 @@ struct Running {
     spec: LaneSpec,
     policy: LevelPolicy,
     folder: PathBuf,
+    coming: Arc<Coming>,
+    versions: Arc<Vec<AtomicU64>>,
     removed: Arc<Vec<AtomicBool>>,
     follower: Follower,
     groups: Vec<Group>,
@@ -498,8 +520,12 @@ impl Running {
 
     /// Takes the next batch; whether there was one.
     fn follow(&mut self) -> Result<bool, Error> {
+        let offset = self.follower.offset();
         if !self.follower.advance()? {
             return Ok(false);
+        }
+        for update in self.coming.due(offset) {
+            self.learn(update);
         }
         if self.generation != Some(self.follower.generation()) {
             self.layouts = schema::layouts(self.follower.streams()).unwrap_or_default();
@@ -524,6 +550,24 @@ impl Running {
         Ok(true)
     }
 
+    /// Judges what comes from now on by another version of the knowledge.
+    fn learn(&mut self, update: Update) {
+        for group in &mut self.groups {
+            let Some(place) = group.queries.iter().position(|number| *number == update.query) else {
+                continue;
+            };
+            for (table, entries) in update.tables {
+                group.standing.learn(place, table, entries);
+            }
+            if let Some(plan) = update.plan {
+                group.standing.replace(place, plan);
+                self.generation = None; // it may read other attributes
+            }
+            self.versions[update.query].store(update.version, Ordering::Relaxed);
+            return;
+        }
+    }
+
     fn advance(&mut self, idle_counts: bool) {
         let offset = self.follower.offset();
         for group in &mut self.groups {
@@ -542,13 +586,19 @@ impl Running {
                 if offset <= query.silent_to || self.removed[number].load(Ordering::Relaxed) {
                     continue;
                 }
+                let version = self.versions[number].load(Ordering::Relaxed);
                 for found in found {
                     if query.is_read {
                         self.unlogged[number].put(found.clone());
                     }
                     let end = end(query, &group.clocks, &found);
                     let stale = end.is_some_and(|end| now() >= end);
-                    let delivery = Delivery { found, end, stale };
+                    let delivery = Delivery {
+                        found,
+                        end,
+                        stale,
+                        knowledge: (version > 0).then_some(version),
+                    };
                     self.matches[number].put(delivery, query.sheds);
                 }
             }

@@ -16,6 +16,7 @@ pub mod feeder;
 pub mod graph;
 pub mod histogram;
 pub mod instance;
+pub mod knowing;
 pub mod lane;
 mod next;
 mod numbers;

@@ -33,8 +33,8 @@ pub const FRAME_HEAD: usize = 48;
 pub enum Content<'a> {
     /// An event of the graph, with the names of its attributes.
     Event(Record<'a>, &'a [String]),
-    /// A match of a query.
-    Match(&'a Match, &'a Plan, &'a Names),
+    /// A match of a query, and the version of the knowledge that it was found with.
+    Match(&'a Match, &'a Plan, &'a Names, Option<u64>),
 }
 
 /// Something on its way to a consumer.
@@ -69,7 +69,7 @@ impl Parcel<'_> {
                 out.extend([0; 4]);
                 out.extend_from_slice(record.bytes());
             }
-            Content::Match(found, plan, names) => put_match(found, plan, names, out),
+            Content::Match(found, plan, names, known) => put_match(found, plan, names, *known, out),
         }
         let length = (out.len() - start) as u32;
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -83,7 +83,7 @@ impl Parcel<'_> {
                 IdRef::Int(id) => put_json(&id, out),
                 IdRef::Text(id) => put_json(id, out),
             },
-            Content::Match(found, plan, _) => put_json(&hex(&found.id(plan)), out),
+            Content::Match(found, plan, ..) => put_json(&hex(&found.id(plan)), out),
         }
         out.extend(b",\"time\":");
         put_json(
@@ -107,13 +107,13 @@ impl Parcel<'_> {
                     out,
                 );
             }
-            Content::Match(found, plan, names) => {
+            Content::Match(found, plan, names, known) => {
                 put_members(
                     names.outputs.iter().zip(found.select.iter().map(|value| value.view())),
                     out,
                 );
                 out.push(b',');
-                put_bindings(found, plan, names, out);
+                put_bindings(found, plan, names, *known, out);
             }
         }
         out.extend(b"}\n");
@@ -121,7 +121,7 @@ impl Parcel<'_> {
 }
 
 /// The values of a match as a record, before it what kinds they are, and behind it what they were found with.
-fn put_match(found: &Match, plan: &Plan, names: &Names, out: &mut Vec<u8>) {
+fn put_match(found: &Match, plan: &Plan, names: &Names, known: Option<u64>, out: &mut Vec<u8>) {
     let kinds: Vec<Kind> = found.select.iter().map(|value| kind_of(&value.view())).collect();
     out.extend((kinds.len() as u32).to_le_bytes());
     out.extend(kinds.iter().map(|kind| *kind as u8));
@@ -136,7 +136,7 @@ fn put_match(found: &Match, plan: &Plan, names: &Names, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(encoder.finish());
     out.push(b'{');
-    put_bindings(found, plan, names, out);
+    put_bindings(found, plan, names, known, out);
     out.push(b'}');
     pad(out, b' ');
 }
@@ -157,8 +157,8 @@ fn pad(out: &mut Vec<u8>, with: u8) {
     out.resize(out.len().next_multiple_of(8), with);
 }
 
-/// The members `events`, and for a window `window` and `group`.
-fn put_bindings(found: &Match, plan: &Plan, names: &Names, out: &mut Vec<u8>) {
+/// The members `events`, for a window `window` and `group`, and `knowledge` where a version of it was asked.
+fn put_bindings(found: &Match, plan: &Plan, names: &Names, known: Option<u64>, out: &mut Vec<u8>) {
     out.extend(b"\"events\":{");
     let shown = plan.variables.iter().zip(&found.events);
     for (place, (variable, bound)) in shown.filter(|(v, _)| v.role != Role::Absent).enumerate() {
@@ -181,6 +181,10 @@ fn put_bindings(found: &Match, plan: &Plan, names: &Names, out: &mut Vec<u8>) {
         put_json(&[row.start, row.end], out);
         out.extend(b",\"group\":");
         put_members(names.groups.iter().zip(row.group.iter().map(|key| key.0.view())), out);
+    }
+    if let Some(version) = known {
+        out.extend(b",\"knowledge\":");
+        put_json(&version, out);
     }
 }
 

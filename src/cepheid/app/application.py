@@ -33,6 +33,8 @@ class Application:
     graph: Graph
     folder: Path
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
+    #: Where things are written, for what is found out later.
+    locate: Locator = field(default=lambda problem: None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -46,10 +48,16 @@ class Application:
 
         return known(self)
 
-    def plan(self) -> Plan:
-        """The plan of the graph, by every rule. Reads the knowledge where a query has PATHs."""
-        asks = any(q.tree is not None and q.tree.path is not None for q in self.graph.queries.values())
-        known = self.known() if asks else None
+    @property
+    def asks(self) -> bool:
+        """Whether a query has PATHs, and there is knowledge to judge them by."""
+        paths = (q.tree.path for q in self.graph.queries.values() if q.tree is not None)
+        return self.sections.knowledge is not None and any(path is not None for path in paths)
+
+    def plan(self, known: Known | None = None) -> Plan:
+        """The plan of the graph, by every rule. Where a query has PATHs the knowledge is read, unless it is given."""
+        if known is None and self.asks:
+            known = self.known()
         return planner.plan(self.graph, None if known is None else known.lower)
 
 
@@ -67,7 +75,7 @@ def assemble(
     problems += planner.check(graph)
     diagnostics = diagnose(problems, locate)
     warnings = tuple(d for d in diagnostics if d.severity == "warning")
-    return Application(sections, graph, folder, warnings), diagnostics
+    return Application(sections, graph, folder, warnings, locate), diagnostics
 
 
 def _normalised(sections: ApplicationSection, graph: Graph, folder: Path) -> Graph:

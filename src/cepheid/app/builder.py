@@ -228,14 +228,19 @@ class Builder:
         *,
         rules: Sequence[str] | None = None,
         reasoning: Literal["owl-rl", "none"] | None = None,
-        semantics: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] | None = None,
+        semantics: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"]
+        | Mapping[str, str | int]
+        | None = None,
     ) -> None:
-        """What is known about the plant besides its events."""
+        """What is known about the plant besides its events.
+
+        `semantics` is a mode, or a mapping such as `{"mode": "cache", "size": "5%"}`.
+        """
         self._values["knowledge"] = _given(
             sources=list(sources),
             rules=None if rules is None else list(rules),
             reasoning=reasoning,
-            semantics=semantics,
+            semantics=semantics if semantics is None or isinstance(semantics, str) else dict(semantics),
         )
 
     def service(

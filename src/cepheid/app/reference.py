@@ -22,6 +22,7 @@ _SECTIONS: Final = (
     ("consumers", "ConsumerSection", "consumers.NAME"),
     ("queries", "QuerySection", "queries.NAME"),
     ("knowledge", "KnowledgeSection", "knowledge"),
+    ("knowledge.semantics", "SemanticsSection", "knowledge.semantics"),
     ("archive", "ArchiveSection", "archive"),
     ("service", "ServiceSection", "service"),
     ("service.log", "LogSection", "service.log"),

@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     WithJsonSchema,
     create_model,
 )
@@ -289,6 +290,38 @@ class ConsumerSection(Section):
     stale: Literal["mark", "shed"] = Field("mark", description="What to do with events that are no longer valid.")
 
 
+class DeltaSink(Section):
+    """A Delta table: a row a match, each exactly once."""
+
+    kind: Literal["delta"]
+    path: FilePath = Field(description="The folder of the table.")
+
+
+class FilesSink(Section):
+    """Files of matches, each match exactly once for readers that heed Spark's own list of them, as Spark does."""
+
+    kind: Literal["files"]
+    path: FilePath = Field(description="A folder.")
+    format: Literal["jsonl", "parquet"] = Field("jsonl", description="How the matches are written.")
+
+
+class KafkaSink(Section):
+    """A topic of Kafka: the match's id is the key, by which one that comes again after a failure is known."""
+
+    kind: Literal["kafka"]
+    brokers: str = Field("localhost:9092", description="Host and port of the brokers, by commas.")
+    topic: str = Field(description="The topic to write.")
+
+
+class ConsoleSink(Section):
+    """The terminal that the pipeline runs in: a line of JSON a match."""
+
+    kind: Literal["console"]
+
+
+SinkSection: TypeAlias = Annotated[DeltaSink | FilesSink | KafkaSink | ConsoleSink, Field(discriminator="kind")]
+
+
 class QuerySection(Section):
     """A χ-CEP query, in the file or in one of its own."""
 
@@ -301,6 +334,73 @@ class QuerySection(Section):
     limit: int | None = Field(
         None, ge=1, description="The most events that are kept; needed where no WINDOW bounds what a query has to keep."
     )
+    sink: SinkSection | None = Field(
+        None,
+        description="Where Spark puts the matches; left out, a Delta table `_matches/<query>` of the archive, or the "
+        "console if there is none.",
+    )
+
+
+#: A number of entries, or a part of the keys that there can be.
+_CACHE_TEXT: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(%?)\s*")
+
+
+def _cache(raw: object) -> int | float:
+    """Entries as a whole number, percent as a float."""
+    text = str(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else ""
+    found = _CACHE_TEXT.fullmatch(text)
+    number = Decimal(found[1]) if found is not None else Decimal(0)
+    if found is not None and found[2] and 0 < number <= 100:
+        return float(number)
+    if found is not None and not found[2] and number == int(number) > 0:
+        return int(number)
+    raise PydanticCustomError(
+        "cache_size", "{found} is not the size of a cache; write a number of entries, or 5%", {"found": repr(raw)}
+    )
+
+
+CacheSize: TypeAlias = Annotated[
+    int | float,
+    PlainValidator(_cache),
+    PlainSerializer(lambda size: f"{size:g}%" if isinstance(size, float) else size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*%?\s*$"},
+            ],
+            "description": "a number of entries, or percent of the keys: 65536, 5%",
+            "examples": [65536, "5%"],
+        }
+    ),
+]
+
+
+class SemanticsSection(Section):
+    """How semantic conditions are evaluated at run time, where an index does not say it all."""
+
+    mode: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] = Field(
+        "auto", description="`auto` indexes what can be, and takes `buffer+cache` for the rest."
+    )
+    size: CacheSize = Field(
+        65_536, description="Of a cache: so many answers, or percent of the entities that an event can have."
+    )
+    interval: DurationOrZero = Field(
+        0, description="Of a buffer: events are gathered for so long; 0: those that are there."
+    )
+
+
+def _semantics(raw: object) -> object:
+    return {"mode": str(raw)} if isinstance(raw, str) else raw
+
+
+Semantics: TypeAlias = Annotated[
+    SemanticsSection,
+    BeforeValidator(
+        _semantics,
+        json_schema_input_type=Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] | SemanticsSection,
+    ),
+]
 
 
 class KnowledgeSection(Section):
@@ -311,8 +411,9 @@ class KnowledgeSection(Section):
     )
     rules: list[FilePath] = Field([], description="CONSTRUCT rules (.rq).")
     reasoning: Literal["owl-rl", "none"] = Field("owl-rl", description="Which consequences are drawn.")
-    semantics: Literal["naive", "buffer", "cache", "buffer+cache", "index", "auto"] = Field(
-        "auto", description="How semantic conditions are evaluated at run time."
+    semantics: Semantics = Field(
+        SemanticsSection(),
+        description="How semantic conditions are evaluated at run time: a mode, or `{mode: cache, size: 5%}`.",
     )
 
 

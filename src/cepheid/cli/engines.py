@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import cepheid
+from cepheid.app.question import Question
 from cepheid.cli.progress import Progress, rate
-from cepheid.cli.question import Question
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
 from cepheid.model.events import Event

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cepheid.cli.question import Question
+from cepheid.app.question import Question
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Match
 from cepheid.model.records import MAX_RECORD_BYTES, DeadLetter, RecordDecoder, parse_json_line
@@ -106,6 +106,8 @@ def follow(
 ) -> None:
     """Reads until standard input ends, or for ever; calls `on_match` for each match as soon as it is complete.
 
+    Where a buffering filter judges PATHs, events are gathered for its interval first.
+
     `on_event` is called for each record that was read and is an event, late ones and duplicates included. With PATHs
     the knowledge is followed too: its files, and `cepheid knowledge apply`.
     """
@@ -136,6 +138,16 @@ def _follow(
     marks = Watermarks({stream.name: stream for stream in streams}, lambda: time.time_ns() // 1000)
     decoder = RecordDecoder(streams)
     tails = [_Tail(name) for name in files]
+    gathered: list[Event] = []
+    since = 0.0
+    interval = _interval(question)
+
+    def push() -> None:
+        if gathered:
+            matcher.push(gathered)
+            gathered.clear()
+            _emit(matcher, marks.of_query(checked.streams), on_match)
+
     reading = True
     while reading:
         quiet = True
@@ -149,14 +161,28 @@ def _follow(
                     continue
                 on_event()
                 if marks.admits(event):
-                    matcher.push([event])
-                    _emit(matcher, marks.of_query(checked.streams), on_match)
+                    since = since if gathered else time.monotonic()
+                    gathered.append(event)
+                    if time.monotonic() - since >= interval:
+                        push()
         reading = not all(tail.ended for tail in tails)
         if quiet and reading:
-            _emit(matcher, marks.of_query(checked.streams), on_match)
+            if time.monotonic() - since >= interval:
+                push()
+            if not gathered:
+                _emit(matcher, marks.of_query(checked.streams), on_match)
             time.sleep(_POLL_SECONDS)
+    push()
     for match in matcher.advance(None):
         on_match(match)
+
+
+def _interval(question: Question) -> float:
+    """How long events are gathered, in seconds: 0 unless something is judged by a buffer."""
+    semantic = question.filter()
+    if semantic is None or question.known is None or "buffer" not in semantic.mode:
+        return 0.0
+    return question.known.interval / 1_000_000
 
 
 def _emit(matcher: Matcher | LiveMatcher, watermark: int | None, on_match: Callable[[Match], None]) -> None:

@@ -15,10 +15,14 @@ from cepheid.language.errors import Rejected
 #: The commands in the order of the help, with their one-line help: a command's file is imported only when it is called.
 COMMANDS: Final = {
     "demo": "The campus, end to end; ends by itself with a summary.",
+    "run": "Run an application: intake, real-time service and Spark pipeline.",
     "check": "Say everything that is wrong with an application.",
     "match": "Print what a query finds in files of events.",
+    "query": "Print what a query finds in what an application has archived.",
     "service": "Run the intake and the real-time engine of an application.",
+    "pipeline": "Run what of an application is placed on Spark.",
     "top": "Show what a running service does, anew every second.",
+    "archive": "Look at an archive, compact it, and take events out of it.",
     "explain": "Show what the planner made of an application, and why.",
     "annotate": "Propose what the attributes of events could mean.",
     "knowledge": "Look at an application's knowledge, and change it while it is in use.",

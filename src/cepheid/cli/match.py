@@ -18,10 +18,10 @@ import click
 from cepheid.app import load
 from cepheid.app.application import Application
 from cepheid.app.check import WELL_KNOWN_PREFIXES
+from cepheid.app.question import Question, ask, needs_knowledge
 from cepheid.cli.engines import ENGINES, find_matches
 from cepheid.cli.follow import follow
 from cepheid.cli.progress import Progress, rate
-from cepheid.cli.question import Question, ask, needs_knowledge
 from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
 from cepheid.language.checker import check
@@ -105,7 +105,7 @@ def command(
     why_name: str | None,
 ) -> None:
     """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
-    now = _now(now_text)
+    now = moment(now_text)
     source = _read_query(query)
     application = load(app) if app is not None else None
     if follows:
@@ -133,7 +133,7 @@ def command(
         for match in matches:
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
     else:
-        _print_table([printer.as_row(match) for match in matches])
+        print_table([printer.as_row(match) for match in matches])
 
 
 def _show_strangers(question: Question, events: Sequence[Event]) -> None:
@@ -268,7 +268,8 @@ def _read(sources: Sequence[EventFile], catalogue: Catalogue, progress: Progress
     return events
 
 
-def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
+def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Matches for people, a row each."""
     if not rows:
         click.echo("no matches")
         return
@@ -279,7 +280,8 @@ def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
     click.echo(f"{len(rows)} match{'es' if len(rows) != 1 else ''}")
 
 
-def _now(text: str | None) -> int:
+def moment(text: str | None) -> int:
+    """The time that --now gives; left out, the clock's."""
     clock = time.time_ns() // 1000
     if text is None:
         return clock

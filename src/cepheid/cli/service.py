@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from cepheid.app import load
+from cepheid.service.client import consumers_address
 from cepheid.service.control import ask
 from cepheid.service.intake import IntakeError
-from cepheid.service.process import consumers_address
-from cepheid.service.supervisor import ServiceFailed, Supervisor
+from cepheid.service.part import ServiceFailed
+from cepheid.service.supervisor import Supervisor
 
 
 @click.command()
@@ -41,12 +42,12 @@ def command(app: str, apply: bool) -> None:
         signal.signal(number, lambda *_: None)
     try:
         with Supervisor(application, Path(app), token=os.environ.get("CEPHEID_TOKEN")) as service:
-            for notice in service.parts[-1].ready["notices"]:
+            for notice in service.notices:
                 click.echo(f"note: {notice}", err=True)
             click.echo(f"suppliers: {', '.join(service.suppliers)}")
             click.echo(f"consumers: {service.consumers}")
-            if "metrics" in service.parts[-1].ready:
-                click.echo(f"metrics: {service.parts[-1].ready['metrics']}")
+            if service.metrics is not None:
+                click.echo(f"metrics: {service.metrics}")
             service.watch(reading.fileno(), lambda text: click.echo(text, err=True))
     except (ServiceFailed, IntakeError) as failed:
         raise click.ClickException(str(failed)) from None

@@ -10,8 +10,7 @@ from typing import Any, Final
 import click
 
 from cepheid.app import load
-from cepheid.service.client import RefusedByService, read_stats
-from cepheid.service.process import consumers_address
+from cepheid.service.client import RefusedByService, consumers_address, read_stats
 
 _PARTS: Final = ("levels", "consumers", "queries", "operators")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cepheid.cli.question import Question, ask
+from cepheid.app.question import Question, ask
 from cepheid.language import syntax
 from cepheid.language.checker import check
 from cepheid.language.printer import print_expression, print_step, print_window

@@ -28,8 +28,9 @@ from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service.log import DUPLICATE, LATE, Extent, LogReader, OffsetGone, Row, commit, extent
+from cepheid.spark.archive import LOG_LATE, LOG_OFFSET, logged_schema
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
-from cepheid.spark.validate import check_columns, event_schema
+from cepheid.spark.validate import check_columns, event_column, event_schema
 
 NAME: Final = "cepheid"
 #: How many offsets a task reads.
@@ -50,6 +51,7 @@ _OPTIONS: Final = (
     "lateness",
     "idle",
     "from",
+    "to",
     "consumer",
     "eventsPerBatch",
     "eventsPerTask",
@@ -80,6 +82,7 @@ class _Log:
     per_batch: int
     per_task: int
     start: str
+    end: int | None
     consumer: str | None
 
     def extent(self) -> Extent:
@@ -101,7 +104,7 @@ class _Log:
                             f"the log {self.source} has nothing at offset {reader.offset}, and had up to {span.end}; "
                             "it is not the log that the checkpoint was begun with"
                         )
-                    held += self._events(rows, streams, span.end)
+                    held += self._rows(rows, streams, span.end, apart="stream" not in schema.names)
                     if len(held) >= _ROWS:
                         yield self._batch(held, schema)
                         held = []
@@ -112,6 +115,18 @@ class _Log:
             ) from gone
         if held:
             yield self._batch(held, schema)
+
+    def _rows(self, rows: list[Row], streams: list[Stream], end: int, *, apart: bool) -> Iterator[dict[str, Any]]:
+        """Rows of `log_schema`, or, each stream apart from the others, of `apart_schema`."""
+        if not apart:
+            yield from self._events(rows, streams, end)
+            return
+        columns = [event_column(stream) for stream in streams]
+        for offset, flags, number, event_id, time, values, *_ in rows:
+            if offset < end and streams[number].name in self.streams:
+                event = dict(zip(streams[number].attributes, values, strict=True))
+                event |= {"id": event_id, "time": time, LOG_OFFSET: offset, LOG_LATE: bool(flags & LATE)}
+                yield {columns[number]: None if flags & DUPLICATE else event}
 
     def _events(self, rows: list[Row], streams: list[Stream], end: int) -> Iterator[dict[str, Any]]:
         wanted = {number: stream for number, stream in enumerate(streams) if stream.name in self.streams}
@@ -157,8 +172,8 @@ class LogSource(DataSource):
 
     `path` or `address` (tcp:host:port) of the log, `token` for the latter; `stream`: the streams to read, by comma;
     `ids` string where their ids are text; `lateness` and `idle` of the streams, as durations, which a query on the
-    stream needs to know; `from`: first (default), last, or an offset to begin with; `consumer`: the name under which
-    the log keeps what was not read; `eventsPerBatch`, `eventsPerTask`.
+    stream needs to know; `from`: first (default), last, or an offset to begin with; `to`: an offset that a batch ends
+    before; `consumer`: the name under which the log keeps what was not read; `eventsPerBatch`, `eventsPerTask`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -222,6 +237,11 @@ def log_schema(streams: Sequence[Stream], clocks: Mapping[str, Mapping[str, int]
     return st.StructType(list(fields.values()))
 
 
+def apart_schema(streams: Sequence[Stream]) -> st.StructType:
+    """A column for each stream, as `validate` has them; a duplicate is null in all of them."""
+    return st.StructType([st.StructField(event_column(stream), logged_schema(stream)) for stream in streams])
+
+
 class _Batch(DataSourceReader):
     """What the log has now, once."""
 
@@ -230,7 +250,8 @@ class _Batch(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = self._log.extent()
-        return self._log.tasks(_start(self._log, found), found.end)
+        end = found.end if self._log.end is None else min(found.end, self._log.end)
+        return self._log.tasks(min(_start(self._log, found), end), end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
@@ -305,6 +326,7 @@ def _log_of(options: Mapping[str, str]) -> _Log:
         _number(given, "eventsPerBatch", _PER_BATCH),
         _number(given, "eventsPerTask", _PER_TASK),
         start,
+        _number(given, "to", 0) if "to" in given else None,
         given.get("consumer"),
     )
 

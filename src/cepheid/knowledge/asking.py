@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, QuerySolutions, Store, Triple
 from pyoxigraph import Literal as RdfLiteral
@@ -35,9 +34,16 @@ _MARK: Final = "urn:cepheid:root"
 _NUMBER: Final = "cepheid_root"
 _graphs = count()
 
+#: What an event is called outside of its PATH.
+EVENT: Final = "urn:cepheid:event"
+
 #: How long one question may take, and how many solutions it may have.
 SECONDS: Final = 30.0
 SOLUTIONS: Final = 5_000_000
+#: A question that is over says so itself, a moment before who waits for it gives up.
+_GRACE: Final = 0.5
+
+T = TypeVar("T")
 
 
 def ask_all(
@@ -49,7 +55,7 @@ def ask_all(
         or len(roots) == 1
         or any(t.text.upper() == "MINUS" for e in part.elements for t in e.tokens)
     ):
-        return [_ask_one(knowledge, part, prefixes, facts, columns) for facts in roots]
+        return ask_each(knowledge, part, prefixes, roots, columns)
     found: list[list[Solution]] = [[] for _ in roots]
     mark, number_of = NamedNode(_MARK), next(_graphs)
     graph, marks = NamedNode(f"{_MARK}:graph:{number_of}"), NamedNode(f"{_MARK}:marks:{number_of}")
@@ -60,23 +66,50 @@ def ask_all(
         quads += [Quad(root, NamedNode(name), term, graph) for name, term in facts]
     names = " ".join(f"?{name}" for name in (_NUMBER, *columns))
     query = f"SELECT DISTINCT {names} {{ {_marked(part, marks)} }}"
-    for mark_of, *solution in _solutions(knowledge, part, query, prefixes, quads):
+    with knowledge.reading():
+        store = knowledge.store
+
+        def ask(watch: _Watch) -> list[list[Term | None]]:
+            store.extend(quads)
+            return watch.collected(
+                store.query(query, prefixes=dict(prefixes), default_graph=_seen(graph), named_graphs=[marks])
+            )
+
+        rows = _watched(part, store, (graph, marks), ask)
+    for mark_of, *solution in rows:
         assert isinstance(mark_of, RdfLiteral)
         found[int(mark_of.value)].append(tuple(solution))
     return found
 
 
-def _ask_one(
-    knowledge: Knowledge, part: Part, prefixes: Mapping[str, str], facts: Facts, columns: Sequence[str]
-) -> list[Solution]:
-    """The same of one root, whose node stands wherever the variable did."""
-    root, text = NamedNode(ROOT), part.text_of_root
+def ask_each(
+    knowledge: Knowledge, part: Part, prefixes: Mapping[str, str], roots: Sequence[Facts], columns: Sequence[str]
+) -> list[list[Solution]]:
+    """The same, one execution for each root, whose node stands wherever the variable did."""
     names = " ".join(f"?{name}" for name in columns) or "(1 AS ?one)"
-    query = f"SELECT DISTINCT {names} {{ {text} }}" + ("" if columns else " LIMIT 1")
-    graph = NamedNode(f"{_MARK}:graph:{next(_graphs)}")
-    quads = [Quad(root, NamedNode(name), term, graph) for name, term in facts]
-    rows = _solutions(knowledge, part, query, prefixes, quads)
-    return [tuple(row if columns else ()) for row in (rows if columns else rows[:1])]
+    query = f"SELECT DISTINCT {names} {{ {part.text_of_root} }}" + ("" if columns else " LIMIT 1")
+    root, graph = NamedNode(ROOT), NamedNode(f"{_MARK}:graph:{next(_graphs)}")
+    quads = [[Quad(root, NamedNode(name), term, graph) for name, term in facts] for facts in roots]
+    seen, known = _seen(graph), dict(prefixes)
+    with knowledge.reading():
+        store = knowledge.store
+
+        def ask(watch: _Watch) -> list[list[Solution]]:
+            found: list[list[Solution]] = []
+            for own in quads:
+                for quad in own:
+                    store.add(quad)
+                rows = watch.collected(store.query(query, prefixes=known, default_graph=seen))
+                for quad in own:
+                    store.remove(quad)
+                found.append([tuple(row) for row in rows] if columns else [()] * len(rows))
+            return found
+
+        return _watched(part, store, (graph,), ask)
+
+
+def _seen(graph: NamedNode) -> list[NamedNode | BlankNode | DefaultGraph]:
+    return [DefaultGraph(), graph]
 
 
 def _marked(part: Part, marks: NamedNode) -> str:
@@ -111,59 +144,55 @@ def _inside(tokens: Sequence[Token], start: int) -> Iterator[Token]:
         yield token
 
 
-@contextmanager
-def _beside(store: Store, quads: Sequence[Quad]) -> Iterator[list[NamedNode]]:
-    """The quads in graphs of their own, for as long as they are needed."""
-    graphs = list(dict.fromkeys(q.graph_name for q in quads if isinstance(q.graph_name, NamedNode)))
-    store.extend(quads)
+class _Watch:
+    """Follows questions in a thread of their own: since when the last one is asked, and whether anyone waits for it."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.is_over = False
+
+    def collected(self, solutions: object) -> list[list[Term | None]]:
+        """The solutions of a question, within its bounds; then the next one begins."""
+        assert isinstance(solutions, QuerySolutions)
+        rows: list[list[Term | None]] = []
+        for solution in solutions:
+            rows.append([None if isinstance(term, Triple) else term for term in solution])
+            if len(rows) > SOLUTIONS:
+                raise TooMuch(f"more than {SOLUTIONS:,} solutions")
+            if self.is_over or time.monotonic() > self.since + SECONDS:
+                raise TooMuch(f"no answer in {SECONDS:g} s")
+        self.since = time.monotonic()
+        return rows
+
+
+def _watched(part: Part, store: Store, graphs: Sequence[NamedNode], ask: Callable[[_Watch], T]) -> T:
+    """What `ask` finds, with each question bounded; what it put beside the knowledge, in these graphs, is taken out."""
+    outcome: list[T | BaseException] = []
+    watch = _Watch()
+
+    def run() -> None:
+        try:
+            outcome.append(ask(watch))
+        except BaseException as error:
+            # Its frames hold the solutions, which no other thread may touch.
+            outcome.append(error.with_traceback(None))
+
+    # Oxigraph can't be interrupted between two solutions: past its time, the thread is left to its end.
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
     try:
-        yield graphs
+        while worker.is_alive() and (left := watch.since + SECONDS + _GRACE - time.monotonic()) > 0:
+            worker.join(left)
     finally:
+        watch.is_over = True
         for graph in graphs:
             store.remove_graph(graph)
-
-
-def _solutions(
-    knowledge: Knowledge, part: Part, query: str, prefixes: Mapping[str, str], quads: Sequence[Quad]
-) -> list[list[Term | None]]:
-    outcome: list[list[list[Term | None]] | BaseException] = []
-    with knowledge.reading():
-        store = knowledge.store
-        with _beside(store, quads) as graphs:
-            seen: list[NamedNode | BlankNode | DefaultGraph] = [DefaultGraph()]
-            seen += [graph for graph in graphs if ":marks:" not in graph.value]
-            marks: list[NamedNode | BlankNode] = [graph for graph in graphs if ":marks:" in graph.value]
-
-            def ask() -> None:
-                try:
-                    found = store.query(query, prefixes=dict(prefixes), default_graph=seen, named_graphs=marks)
-                    outcome.append(_collected(found))
-                except BaseException as error:
-                    outcome.append(error)
-
-            # Oxigraph can't be interrupted between two solutions: past its time, the thread is left to its end.
-            worker = threading.Thread(target=ask, daemon=True)
-            worker.start()
-            worker.join(SECONDS + 0.5)
     found = outcome[0] if outcome else TooMuch(f"no answer in {SECONDS:g} s")
     if isinstance(found, TooMuch):
         raise TooMuch(f"PATH {{{part.text}}}: {found}; its parts may be a cartesian product, or a path without an end")
     if isinstance(found, BaseException):
         raise found
     return found
-
-
-def _collected(solutions: object) -> list[list[Term | None]]:
-    assert isinstance(solutions, QuerySolutions)
-    deadline = time.monotonic() + SECONDS
-    rows: list[list[Term | None]] = []
-    for solution in solutions:
-        rows.append([None if isinstance(term, Triple) else term for term in solution])
-        if len(rows) > SOLUTIONS:
-            raise TooMuch(f"more than {SOLUTIONS:,} solutions")
-        if time.monotonic() > deadline:
-            raise TooMuch(f"no answer in {SECONDS:g} s")
-    return rows
 
 
 _INTEGERS: Final = frozenset(
@@ -174,8 +203,18 @@ _INTEGERS: Final = frozenset(
 _FLOATS: Final = frozenset(XSD + name for name in ("decimal", "double", "float"))
 
 
+def is_root(term: Term | None) -> bool:
+    """Whether a term is an event's root: the same event has others elsewhere."""
+    return isinstance(term, NamedNode) and term.value.startswith(f"{_MARK}:")
+
+
 def value_of(term: Term | None) -> Value:
-    """What a term is outside of the PATH: an IRI in full, a number, truth, text (rule O3); a time is text as in O1."""
+    """What a term is outside of the PATH: an IRI in full, a number, truth, text (rule O3); a time is text as in O1.
+
+    The event itself, which a path can lead back to, has no IRI that is known outside: it is EVENT.
+    """
+    if is_root(term):
+        return EVENT
     if not isinstance(term, RdfLiteral):
         return None if term is None else term.value if isinstance(term, NamedNode) else str(term)
     text, kind = term.value, term.datatype.value

@@ -30,7 +30,7 @@ class Follower:
     """
 
     def __init__(self, knowledge: Knowledge, on_fault: Callable[[Exception], None] = _tell) -> None:
-        self._knowledge = knowledge
+        self.knowledge = knowledge
         self._on_fault = on_fault
         self._ended = threading.Event()
         self._seen = self._states()
@@ -49,14 +49,14 @@ class Follower:
         self.close()
 
     def _run(self) -> None:
-        self._guarded(self._knowledge.prepare)
+        self._guarded(self.knowledge.prepare)
         looks = 0
         while not self._ended.wait(_PAUSE_SECONDS):
-            self._guarded(self._knowledge.read_journal)
+            self._guarded(self.knowledge.read_journal)
             looks += 1
             if looks % _LOOKS == 0 and (now := self._states()) != self._seen:
                 self._seen = now
-                self._guarded(self._knowledge.reload)
+                self._guarded(self.knowledge.reload)
 
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
@@ -67,7 +67,7 @@ class Follower:
     def _states(self) -> dict[Path, tuple[int, int]]:
         """When each file was last written, and its size."""
         states = {}
-        for _, path in self._knowledge.files:
+        for _, path in self.knowledge.files:
             try:
                 about = path.stat()
             except OSError:

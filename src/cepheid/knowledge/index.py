@@ -17,7 +17,7 @@ from pyoxigraph import Literal as RdfLiteral
 from pyoxigraph import NamedNode, QuerySolutions
 
 from cepheid.knowledge.annotation import Annotation, Annotations
-from cepheid.knowledge.asking import Facts, Solution, ask_all, value_of
+from cepheid.knowledge.asking import Facts, Solution, ask_all, ask_each, is_root, value_of
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Row, Table
 from cepheid.knowledge.terms import Term
@@ -61,22 +61,27 @@ class PartLookup(Lookup):
             found += [(annotation.property, term) for term in annotation.entities(value, knowledge)]
         return found
 
-    def rows_of(self, keys: Sequence[Key], knowledge: Knowledge) -> list[tuple[Row, ...]]:
-        """The rows of keys, in one execution of the part's SPARQL."""
+    def rows_of(self, keys: Sequence[Key], knowledge: Knowledge, *, each: bool = False) -> list[tuple[Row, ...]]:
+        """The rows of keys, in one execution of the part's SPARQL, or in one for each of them."""
         names = list(dict.fromkeys(column[1:] for column in self.columns if column[0] != FLAG))
         facts = [self.facts(key, knowledge) for key in keys]
-        return [self.rows(names, found) for found in ask_all(knowledge, self.part, self.prefixes, facts, names)]
+        ask = ask_each if each else ask_all
+        return [self.rows(names, found) for found in ask(knowledge, self.part, self.prefixes, facts, names)]
 
     def rows(self, names: Sequence[str], solutions: Sequence[Solution]) -> tuple[Row, ...]:
         """Solutions as rows, each once, in one order."""
         if self.columns and self.columns[0][0] == FLAG:
             return ((bool(solutions),),)
+        if not self.columns:
+            return ((),) if solutions else ()
         found = {tuple(self._cell(column, names, solution) for column in self.columns) for solution in solutions}
         return tuple(sorted(found, key=_order))
 
     def _cell(self, column: str, names: Sequence[str], solution: Solution) -> Value:
         term = solution[names.index(column[1:])]
-        return value_of(term) if column[0] == VALUE else None if term is None else str(term)
+        if column[0] == VALUE:
+            return value_of(term)
+        return None if term is None or is_root(term) else str(term)  # no two events are one (rule Q3)
 
 
 def _order(row: Row) -> list[tuple[str, str]]:
@@ -145,10 +150,19 @@ def fill(lookup: PartLookup, knowledge: Knowledge) -> bool:
     if otherwise is not None:
         table.otherwise = rows.pop()
     else:
-        table.otherwise = ((False,),) if lookup.columns[:1] == (f"{FLAG}{lookup.part.flag}",) else ()
+        table.otherwise = _nothing(lookup)
     table.rows = dict(zip(keys, rows, strict=True))
     table.complete, table.version = True, version
     return True
+
+
+def empty(lookup: PartLookup) -> None:
+    """Makes a lookup's table that of a part that nothing fits."""
+    lookup.table.rows, lookup.table.otherwise, lookup.table.complete = {}, _nothing(lookup), True
+
+
+def _nothing(lookup: PartLookup) -> tuple[Row, ...]:
+    return ((False,),) if lookup.columns[:1] == (f"{FLAG}{lookup.part.flag}",) else ()
 
 
 _Domain: TypeAlias = "Callable[[], tuple[list[Key], Key | None]]"

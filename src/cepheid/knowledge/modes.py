@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from cepheid.knowledge.index import PartLookup
+from cepheid.knowledge.index import PartLookup, keys_in
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import Key, Row
 from cepheid.model.events import Event
@@ -22,6 +22,20 @@ from cepheid.model.events import Event
 Evaluation: TypeAlias = Literal["naive", "buffer", "cache", "buffer+cache"]
 #: What is kept unless someone says otherwise: answers of so many keys, for each lookup.
 ENTRIES: Final = 65_536
+#: Without a buffer, so many events are asked for by themselves before the core gets them, and a change gets its turn.
+_ONE_BY_ONE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """The size of a cache, by how many keys the knowledge has entities for; readings do not count."""
+
+    value: float
+
+    def entries(self, lookup: PartLookup, knowledge: Knowledge) -> int:
+        """How many that is: at least one."""
+        known = [len(keys_in(lookup.annotations[name], knowledge)) for name in lookup.key]
+        return max(1, round(max(known, default=0) * self.value / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +56,29 @@ class Cache:
     hits: int = 0
     misses: int = 0
 
-    def get(self, key: Key) -> tuple[Row, ...] | None:
-        found = self.rows.get(key)
-        if found is None:
+    def missing(self, keys: Iterable[Key]) -> tuple[list[Key], list[Key]]:
+        """Which of these keys have to be asked for, one after the other, and which are let go of meanwhile."""
+        asked, gone = [], []
+        for key in keys:
+            if key in self.rows:
+                self.hits += 1
+                self.rows.move_to_end(key)
+                continue
             self.misses += 1
-        else:
-            self.hits += 1
-            self.rows.move_to_end(key)
-        return found
+            asked.append(key)
+            self.rows[key] = ()  # until it is known
+            if len(self.rows) > self.entries:
+                gone.append(self.rows.popitem(last=False)[0])
+        return asked, gone
 
-    def put(self, key: Key, rows: tuple[Row, ...]) -> None:
-        self.rows[key] = rows
+    def forget(self, keys: Iterable[Key]) -> None:
+        """What was asked for and got no answer."""
+        for key in keys:
+            self.rows.pop(key, None)
 
-    def shrink(self) -> list[Key]:
-        """Lets go of what is too much."""
-        return [self.rows.popitem(last=False)[0] for _ in range(max(0, len(self.rows) - self.entries))]
+    def know(self, found: Mapping[Key, tuple[Row, ...]]) -> None:
+        """What was asked for, as far as there is still room for it."""
+        self.rows.update((key, rows) for key, rows in found.items() if key in self.rows)
 
 
 class SemanticFilter:
@@ -70,10 +92,13 @@ class SemanticFilter:
         lookups: Sequence[PartLookup],
         knowledge: Knowledge,
         mode: Evaluation = "buffer+cache",
-        entries: int = ENTRIES,
+        size: int | Percent = ENTRIES,
     ) -> None:
+        """`size` is that of each lookup's cache, in entries or percent."""
         self.lookups = tuple(lookups)
-        self.caches = tuple(Cache(entries) for _ in lookups)
+        self.caches = tuple(
+            Cache(size.entries(look, knowledge) if isinstance(size, Percent) else size) for look in lookups
+        )
         self._knowledge = knowledge
         self.mode = mode
         self._version = knowledge.version
@@ -89,7 +114,7 @@ class SemanticFilter:
 
     def judge_annotated(self, events: Sequence[Event], keys: Sequence[Sequence[Key | None]]) -> Iterator[Judged]:
         """As `judge`, of events whose keys are known."""
-        size = 1 if self.mode in ("naive", "cache") else max(1, len(events))
+        size = _ONE_BY_ONE if self.mode in ("naive", "cache") else max(1, len(events))
         for start in range(0, len(events), size):
             with self._knowledge.reading() as version:
                 stale = self._renew(version)
@@ -112,20 +137,26 @@ class SemanticFilter:
     def _portion(self, events: Sequence[Event], keys: Sequence[Sequence[Key]]) -> Judged:
         learn, forget = [], []
         for lookup, cache, own in zip(self.lookups, self.caches, keys, strict=True):
-            known = self._cached(lookup, cache, own) if "cache" in self.mode else self._asked(lookup, own)
+            if "cache" not in self.mode:
+                known = self._asked(lookup, own)
+                learn.append(known)
+                forget.append(tuple(known))
+                continue
+            # In a buffer each key is looked for once; else as events come.
+            asked, gone = cache.missing(dict.fromkeys(own) if "buffer" in self.mode else own)
+            try:
+                known = self._asked(lookup, asked)
+            except BaseException:
+                cache.forget(asked)
+                raise
+            cache.know(known)
             learn.append(known)
-            forget.append(tuple(cache.shrink()) if "cache" in self.mode else tuple(known))
+            forget.append(tuple(key for key in dict.fromkeys(gone) if key not in cache.rows))
         return Judged(events, tuple(learn), tuple(forget))
 
     def _asked(self, lookup: PartLookup, keys: Sequence[Key]) -> dict[Key, tuple[Row, ...]]:
-        return dict(zip(keys, lookup.rows_of(keys, self._knowledge), strict=True)) if keys else {}
-
-    def _cached(self, lookup: PartLookup, cache: Cache, keys: Sequence[Key]) -> dict[Key, tuple[Row, ...]]:
-        missing = [key for key in dict.fromkeys(keys) if cache.get(key) is None]
-        found = self._asked(lookup, missing)
-        for key, rows in found.items():
-            cache.put(key, rows)
-        return found
+        rows = lookup.rows_of(keys, self._knowledge, each="buffer" not in self.mode) if keys else []
+        return dict(zip(keys, rows, strict=True))
 
 
 def key_of(lookup: PartLookup, event: Event) -> Key:

@@ -1,63 +1,19 @@
-"""Patterns that can never match, and patterns whose state has no bound."""
+"""Patterns whose state has no bound."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cepheid.language import syntax
 from cepheid.language.errors import Severity, Span
-from cepheid.language.syntax import Expression, Kind, Query, step_variables
+from cepheid.language.syntax import Query, step_variables
 
 
 class Report(Protocol):
     def __call__(
         self, code: str, message: str, span: Span | None, hint: str | None = None, severity: Severity = "error"
     ) -> None: ...
-
-
-def report_never(condition: Expression, report: Report) -> None:
-    """Warn of a condition whose comparisons of one attribute with constants leave no value."""
-    low: dict[tuple[str, str], tuple[float, bool]] = {}
-    high: dict[tuple[str, str], tuple[float, bool]] = {}
-    conjuncts = (
-        condition.operands if isinstance(condition, syntax.Logical) and condition.word == "AND" else (condition,)
-    )
-    for conjunct in conjuncts:
-        found = _limit(conjunct)
-        if found is None:
-            continue
-        attribute, sign, value = found
-        if sign in (">", ">=", "="):
-            low[attribute] = max(low.get(attribute, (-math.inf, True)), (value, sign == ">"))
-        if sign in ("<", "<=", "="):
-            # For upper limits the strict one is the smaller, so it is held as False.
-            high[attribute] = min(high.get(attribute, (math.inf, True)), (value, sign != "<"))
-    for attribute, (bottom, strict_low) in low.items():
-        top, closed_high = high.get(attribute, (math.inf, True))
-        if bottom > top or (bottom == top and (strict_low or not closed_high)):
-            name = f"?{attribute[0]}.{attribute[1]}"
-            report("never", f"no {name} fits these limits, so nothing will match", condition.span, severity="warning")
-
-
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
-
-
-def _limit(e: Expression) -> tuple[tuple[str, str], str, float] | None:
-    """The attribute, sign and number of a comparison with a constant."""
-    if not isinstance(e, syntax.Compare) or e.sign == "!=":
-        return None
-    left, right, sign = e.left, e.right, e.sign
-    if isinstance(left, syntax.Constant):
-        left, right, sign = right, left, _MIRRORED[sign]  # type: ignore[assignment]
-    if not isinstance(left, syntax.Attribute) or not isinstance(right, syntax.Constant):
-        return None
-    if right.kind not in (Kind.INT, Kind.FLOAT, Kind.TIMESTAMP, Kind.DURATION) or not isinstance(
-        right.value, int | float
-    ):
-        return None
-    return (left.variable, left.name), sign, right.value
 
 
 def unbounded(query: Query, variables: Sequence[str], roles: Mapping[str, str]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from cepheid.language import bounds, parts, path, syntax
 from cepheid.language.errors import Diagnostic, Severity, Span
 from cepheid.language.functions import ValueType
+from cepheid.language.never import report_never
 from cepheid.language.partition import Partition, partition
 from cepheid.language.printer import normal_form, print_step
 from cepheid.language.scope import Catalogue, MixedAttribute, Resolved, expand, resolve_attribute
@@ -542,7 +543,6 @@ class _Checker:
             if isinstance(e, syntax.Aggregate):
                 self.report("aggregate", f"{e.function} can't be in {word}", e.span, "use HAVING")
         typer.condition(condition, word)
-        bounds.report_never(condition, self.report)
 
     def _join(self, condition: Expression) -> None:
         self._joined(syntax.variables(condition), condition.span, "no JOIN")
@@ -704,6 +704,7 @@ class _Checker:
                     self.report("unknown-variable", f"nothing binds ?{variable}", align.span)
 
     def _bounds(self) -> None:
+        report_never(self.query, self.roles, self.report)
         unbounded = bounds.unbounded(self.query, self.event_variables, self.roles)
         if unbounded:
             message = f"no WINDOW bounds {_marked(unbounded)}: every event has to be kept (rule Q4)"

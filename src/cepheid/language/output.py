@@ -43,16 +43,7 @@ class MatchPrinter:
 
     def as_row(self, match: Match) -> dict[str, str]:
         """The cells of a row for people: when, what was selected, and which events."""
-        printed = self.as_json(match)
-        row = {"time": str(printed["time"])}
-        for part in ("group", "select"):
-            values = printed.get(part)
-            if isinstance(values, dict):
-                row |= {name: "" if value is None else str(value) for name, value in values.items()}
-        events = printed["events"]
-        assert isinstance(events, dict)
-        row |= {f"?{variable}": _shown(bound) for variable, bound in events.items()}
-        return row
+        return as_row(self.as_json(match))
 
     def _bound(self, variable: str, bound: Bound) -> Json:
         if bound is None:
@@ -64,6 +55,18 @@ class MatchPrinter:
     def _reference(self, variable: str, ref: EventRef) -> Json:
         stream, event_id = ref
         return f"{stream}/{event_id}" if variable in self._several else event_id
+
+
+def as_row(printed: Mapping[str, Json]) -> dict[str, str]:
+    """The cells of a match that was printed as JSON."""
+    row = {"time": str(printed["time"])}
+    for part in ("group", "select"):
+        values = printed.get(part)
+        if isinstance(values, dict):
+            row |= {name: "" if value is None else str(value) for name, value in values.items()}
+    events = printed["events"]
+    assert isinstance(events, dict)
+    return row | {f"?{variable}": _shown(bound) for variable, bound in events.items()}
 
 
 def _shown(bound: Json) -> str:

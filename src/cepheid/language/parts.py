@@ -179,8 +179,11 @@ class _Divider:
                 for e in patterns
                 if e not in labels and (owner := next((near[v] for v in _from_subject(e) if v in near), None))
             ]
-            if not ring:
-                break
+            if not ring:  # what only a FILTER connects is with who that speaks of
+                reading = [(e, sorted(e.variables & near.keys())) for e in items if e.kind == "filter"]
+                named = {v: near[known[0]] for e, known in reading if known for v in e.variables - near.keys()}
+                near |= named or {v: events[0] for e in patterns if e not in labels for v in e.links}
+                continue
             for element, owner in ring:
                 own = self._events_of(element.variables)
                 labels[element] = own[0] if own else owner

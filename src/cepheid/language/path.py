@@ -104,9 +104,9 @@ class Element:
             elif token.kind == "name":
                 yield token, expand(token.text, prefixes)
 
-    def with_variable(self, name: str, term: str) -> Element:
-        """The element with a term in place of a variable."""
-        return self._put({name: term}, "iri")
+    def with_variable(self, name: str, term: str, kind: str = "iri") -> Element:
+        """The element with a term in place of a variable; `kind` is that of the term's token."""
+        return self._put({name: term}, kind)
 
     def renamed(self, names: Mapping[str, str]) -> Element:
         """The element with other variables, `?x`, by their names."""

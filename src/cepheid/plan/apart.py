@@ -1,7 +1,7 @@
 """Rule: where queries look as if they had something in common, and it runs for each of them, say why.
 
-one: SEQ (?a, ?b)        SEQ (?a, ?b) runs apart for one and two: MATCH ANY holds events, and no partial matches
-two: SEQ (?a, ?b, ?c)    that another could go on from
+one: SEQ (?a, ?b)        SEQ (?a, ?b) runs apart for one and two: a limit counts what a query holds by itself
+two: SEQ (?a, ?b, ?c)
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
-from cepheid.language.printer import print_expression, print_step, print_within
+from cepheid.language.printer import print_expression, print_within
 from cepheid.language.syntax import Query, conjuncts, step_variables
 from cepheid.plan.graph import Graph
 from cepheid.plan.placement import Placement
-from cepheid.plan.stages import Lane, Stage, beginning, conditions_of, lane
+from cepheid.plan.stages import Lane, Stage, beginning, conditions_of, lane, print_beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,19 @@ def apart(
         told += [every] if steps > 0 else []
         first = found[next(iter(by_stage))]
         whole = f"{first.kind} {first.label}"
-        what = whole if steps < 1 or steps == first.steps else _seq(queries[groups[0][0]].query, steps)
+        what = whole if steps < 1 or steps == first.steps else print_beginning(queries[groups[0][0]].query, steps)
 
-        def reason(other: str, one: str = groups[0][0]) -> str:
+        def reason(other: str, one: str = groups[0][0], steps: int = steps) -> str:
             one_lane, other_lane = (lane(name, queries[name], ranks, placed) for name in (one, other))
             is_limited = any(graph.queries[name].limit is not None for name in (one, other))
-            return _reason(one_lane, other_lane, is_limited, queries[other].query)
+            is_divided = steps > 0 and _key(queries[one], steps) != _key(queries[other], steps)
+            return _reason(one_lane, other_lane, is_limited, is_divided, queries[other].query)
 
         result.append(Apart(what, groups[0], tuple((group, reason(group[0])) for group in groups[1:])))
     return tuple(result)
 
 
-def _reason(one: Lane, other: Lane, is_limited: bool, query: Query) -> str:
+def _reason(one: Lane, other: Lane, is_limited: bool, is_divided: bool, query: Query) -> str:
     if "spark" in (one[0], other[0]):
         return "on Spark each query runs by itself"
     if one[1] != other[1]:
@@ -76,10 +77,12 @@ def _reason(one: Lane, other: Lane, is_limited: bool, query: Query) -> str:
         return "a limit counts what a query holds by itself"
     if query.match == "STRICT":
         return "MATCH STRICT judges a match as a whole"
+    if query.match == "ANY":
+        if is_divided:
+            return "their JOINs divide events by different keys"
+        return "the others have as many variables as a pattern can"
     if query.after != "KEEP":
         return "AFTER MATCH chooses among whole matches"
-    if query.match == "ANY":
-        return "MATCH ANY holds events, and no partial matches that another could go on from"
     return "one goes on with a step that waits or looks back"
 
 
@@ -94,15 +97,18 @@ def _patterns(checked: Checked, own: list[Stage]) -> Iterator[tuple[tuple[int, o
     query = checked.query
     if query.path is not None:
         return
-    doing = sorted((stage for stage in own if stage.kind in ("pattern", "window")), key=lambda stage: stage.steps)
+    binding = [stage for stage in own if stage.kind in ("events", "pattern", "window")]
+    doing = sorted(binding, key=lambda stage: (stage.steps, stage.kind != "events"))
     if doing and not query.seq:
         yield (0, _meaning(checked, query)), doing[0]
     for steps in range(2, len(query.seq) + 1):
         yield (steps, _meaning(checked, beginning(query, steps))), next(s for s in doing if s.steps >= steps)
 
 
-def _seq(query: Query, steps: int) -> str:
-    return f"SEQ ({', '.join(map(print_step, query.seq[:steps]))})"
+def _key(checked: Checked, steps: int) -> list[list[tuple[str, ...] | None]]:
+    """The attributes by which the events of the first steps are divided."""
+    order = [v for step in checked.query.seq[:steps] for v in step_variables(step)]
+    return [[members.get(v) for v in order] for members in checked.partition.classes]
 
 
 def _meaning(checked: Checked, query: Query) -> object:

@@ -81,7 +81,7 @@ class _Compiler:
             "moving": self._moving(),
             "group_by": [self._expression(attribute) for attribute in query.group_by],
             "group_types": [self.checked.attributes[a.variable, a.name].type.value for a in query.group_by],
-            "joins": [self._expression(part) for part in self._conditions if len(syntax.variables(part)) != 1],
+            "joins": [self._expression(part) for part in self._conditions if len(syntax.variables(part)) > 1],
             "match": query.match,
             "after": query.after,
             "keys": [self._key_part(members) for members in self.checked.partition.classes],
@@ -95,8 +95,14 @@ class _Compiler:
         keys = {stream: self._stream_key(stream) for stream in self.streams}
         names = {name: self._key(name) for name in self.checked.event_variables}
         plan["variables"] = [{**self._variable(name), "key": key} for name, key in names.items()]
+        plan["follows"] = self.checked.origin is not None
+        plan["kept"] = [[s, self.checked.id_kinds[s], list(self.slots[s]), keys[s]] for s in self.streams]
         filters: list[_Json] = [self._filters(name) for name in self.checked.event_variables]
-        plan["lookups"] = [self._lookup(lookup) for lookup in self._lookups]
+        lookups: list[_Json] = [self._lookup(lookup) for lookup in self._lookups]
+        # The last of all: what is known changes, and what is read to judge by it; the rest says which query it is
+        # (native/src/plan.rs).
+        plan["tables"] = [_table(table) for table in self._tables]
+        plan["lookups"] = lookups
         plan["streams"] = [
             {
                 "name": stream,
@@ -106,8 +112,6 @@ class _Compiler:
             }
             for stream in self.streams
         ]
-        # The last of all: what is known changes, and the rest says which query it is (native/src/plan.rs).
-        plan["tables"] = [_table(table) for table in self._tables]
         plan["filters"] = filters
         return plan
 
@@ -151,9 +155,9 @@ class _Compiler:
         }
 
     def _filters(self, name: str) -> list[_Json]:
-        """What judges a variable's events by themselves, and what after the lookups."""
+        """What judges a variable's events by themselves, and what after the lookups; what names none judges all."""
         query = self.checked.query
-        own = [f for f in (*query.filters, *self._conditions, *self._implied) if syntax.variables(f) == (name,)]
+        own = [f for f in (*query.filters, *self._conditions, *self._implied) if syntax.variables(f) in ((name,), ())]
         plain: list[_Json] = [self._expression(f) for f in own if not is_looked_up(f)]
         late: list[_Json] = [self._expression(f) for f in own if is_looked_up(f)]
         return [plain, late]

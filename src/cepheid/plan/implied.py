@@ -3,7 +3,8 @@
     FILTER (?a.room = 'r7') JOIN (?a.room = ?b.room)       ?b.room = 'r7'
     FILTER (?a.temp > 30) JOIN (?b.temp > ?a.temp)         ?b.temp >= 30
 
-No match is lost by it, and events that could never be in one are known before they are kept, or leave a table.
+No match is lost by it, and events that could never be in one are known before they are kept, or leave a table. What
+is known may change while events are held, so constants that come from it are not carried over.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def implied(checked: Checked) -> tuple[Compare, ...]:
     """The comparisons of an attribute with a constant that follow from the query, besides those that it has."""
     query = checked.query
     sure = _bound_before(query)
-    known = list(dict.fromkeys(_constants(query)))
+    known = list(dict.fromkeys(_constants(query.filters[: _said(checked)], query.joins)))
     links = list(_links(checked))
     for found in known:  # grows as it goes: what follows may have more to follow
         assert isinstance(found.left, Attribute)
@@ -36,7 +37,7 @@ def implied(checked: Checked) -> tuple[Compare, ...]:
             new = None if carried is None else Compare(carried, one, found.right)
             if new is not None and new not in known:
                 known.append(new)
-    asked = set(_constants(query))
+    asked = set(_constants(query.filters, query.joins))
     return tuple(found for found in known if found not in asked)
 
 
@@ -58,8 +59,13 @@ def _comparisons(conditions: tuple[Expression, ...]) -> Iterator[tuple[Expressio
                 yield part.right, _TURNED[part.sign], part.left
 
 
-def _constants(query: syntax.Query) -> Iterator[Compare]:
-    for left, sign, right in _comparisons((*query.filters, *query.joins)):
+def _said(checked: Checked) -> int:
+    """How many of the FILTERs are the query's own; those that became of PATHs come behind them (semantic.py)."""
+    return len(checked.query.filters if checked.origin is None else checked.origin.filters)
+
+
+def _constants(filters: tuple[Expression, ...], joins: tuple[Expression, ...]) -> Iterator[Compare]:
+    for left, sign, right in _comparisons((*filters, *joins)):
         if isinstance(left, Attribute) and isinstance(right, Constant) and right.kind not in (Kind.NULL, Kind.NAME):
             yield Compare(sign, left, right)
 

@@ -113,6 +113,10 @@ class Matcher:
         """
         return [match_of(*row) for row in self._native.advance(watermark)]
 
+    def advance_ordered(self, watermark: int | None) -> list[tuple[bytes, Match]]:
+        """As `advance`, each match with bytes by which those of several matchers of one query are sorted (rule O2)."""
+        return [(order, match_of(*row)) for order, row in self._native.advance_ordered(watermark)]
+
     def push_batch(self, batch: _native.ArrowBatch, stream: str | None = None) -> None:
         """Takes a batch of columns: anything that speaks Arrow, such as a pyarrow.RecordBatch. Nothing is copied.
 

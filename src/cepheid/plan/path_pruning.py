@@ -3,7 +3,7 @@
     PATH {?e hvc:airflow ?rate . hvc:GreenOfficeAirflow hvc:hasValue ?gaf . FILTER (?rate > ?gaf)}
     PATH {?e hvc:airflow ?rate . FILTER (?rate > 500)}          hvc:GreenOfficeAirflow hvc:hasValue ?gaf is 500
 
-With several answers they stay, as VALUES; with none the PATH is never true.
+With several answers they stay, as VALUES; with none too, and the PATH is never true.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ _MOST = 64
 
 
 def prune(part: Part, knowledge: Knowledge, prefixes: Mapping[str, str]) -> Rewriting:
-    """The part without triples that begin at a constant; None in `part` if it is never true."""
+    """The part without triples that begin at a constant."""
     reasons: list[str] = []
     asked: list[Element] = []
+    never: str | None = None
     while True:
         found = next((e for e in part.elements if _begins_at_constant(e, part)), None)
         if found is None:
-            return Rewriting(part, (), tuple(reasons), asked=tuple(asked))
+            return Rewriting(part, (), tuple(reasons), asked=tuple(asked), never=never)
         asked.append(found)
         (name,) = found.variables
         answers = ask_all(knowledge, Part(None, ((found,),)), prefixes, [()], [name])[0]
         terms = sorted({term for (term,) in answers if term is not None}, key=str)
         if not terms:
-            reason = f"{written(found.tokens)}: nothing is known of it, so it is never true"
-            return Rewriting(None, (), (*reasons, reason), asked=tuple(asked))
+            never = f"{written(found.tokens)}: nothing is known of it, so it is never true"
+            reasons.append(never)
         if len(terms) > _MOST or any(isinstance(term, BlankNode) for term in terms):
             part = _kept(part, found)
             continue
         texts = [str(term) for term in terms]
-        if len(terms) == 1 and name not in part.columns:
+        # No term can stand where BIND or VALUES binds a variable.
+        is_free = name not in part.columns and not any(name in e.binds for e in part.elements)
+        if len(terms) == 1 and is_free:
             part = _replaced(part, found, name, texts[0])
             reasons.append(f"{written(found.tokens)}: ?{name} is {shown_term(terms[0], prefixes)}")
         else:
             part = _changed(part, found, _values(found, name, texts))
-            reasons.append(f"{written(found.tokens)}: ?{name} is one of {len(terms)}")
+            reasons += [f"{written(found.tokens)}: ?{name} is one of {len(terms)}"] if terms else []
 
 
 def _begins_at_constant(element: Element, part: Part) -> bool:

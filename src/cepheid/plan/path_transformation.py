@@ -2,6 +2,7 @@
 
     PATH {?e hvc:airflow ?rate . FILTER (?rate > 500)}          FILTER (?e.flowrate > 500)
     PATH {?e hvc:airflow ?rate}                                 FILTER (?e.flowrate IS NOT NULL)
+    PATH {?e hvc:airflow ?rate . VALUES ?l {5 9} . FILTER (?rate > ?l)}     FILTER (?e.flowrate > 5 OR ?e.flowrate > 9)
 
 Only of attributes that are literals in every stream of the variable, of variables that nothing else in the PATH reads,
 and of FILTERs that compare, compute and combine: so the FILTER is true exactly where the PATH is. What is an error in
@@ -60,15 +61,18 @@ def transform(
         variable = target[0].text[1:]
         if variable not in readings and variable != part.variable:
             readings[variable], own[variable] = attribute, element
-    while hidden := [v for v in readings if not _is_read_by_filters(v, own[v], group, readings)]:
+    choices = _choices(part, group)
+    while hidden := [v for v in readings if not _is_read_by_filters(v, own[v], group, readings, choices)]:
         for variable in hidden:
             del readings[variable]
     for element in group:
-        found = _translated(element, readings) if element.variables else None
+        found = _translated(element, readings, choices) if element.variables else None
         if found is not None:
             filters.append(found)
             reasons.append(f"{written(element.tokens)}: {print_expression(found)}")
             left.remove(element)
+            for choice in element.variables & set(choices):
+                left.remove(choices[choice])
     for variable, attribute in readings.items():
         left.remove(own[variable])
         if not any(_fails_on_null(part_of, attribute) for f in filters for part_of in syntax.conjuncts(f)):
@@ -88,11 +92,28 @@ def _fails_on_null(condition: Expression, attribute: Attribute) -> bool:
 
 
 def _is_read_by_filters(
-    variable: str, own: Element, group: Sequence[Element], readings: Mapping[str, Attribute]
+    variable: str,
+    own: Element,
+    group: Sequence[Element],
+    readings: Mapping[str, Attribute],
+    choices: Mapping[str, Element],
 ) -> bool:
     """Whether nothing reads a variable but FILTERs that can be translated."""
     readers = (e for e in group if variable in e.variables and e is not own)
-    return all(_translated(e, readings) is not None for e in readers)
+    return all(_translated(e, readings, choices) is not None for e in readers)
+
+
+def _choices(part: Part, group: Sequence[Element]) -> dict[str, Element]:
+    """The VALUES of one variable that one FILTER reads and nothing else: one of them has to fit it."""
+    found: dict[str, Element] = {}
+    for element in group:
+        words = element.tokens
+        if element.kind == "values" and words[1].kind == "variable" and all(map(_is_plain, words[3:-1])):
+            name = words[1].text[1:]
+            readers = [e for e in group if name in e.variables and e is not element]
+            if name not in part.columns and [e.kind for e in readers] == ["filter"]:
+                found[name] = element
+    return found
 
 
 def _one_hop(element: Element, event: str, prefixes: Mapping[str, str]) -> str | None:
@@ -128,9 +149,30 @@ def _has(stream: str, iri: str, annotations: Annotations) -> bool:
     return any(a.property == iri for a in annotations.properties(stream).values())
 
 
-def _translated(element: Element, readings: Mapping[str, Attribute]) -> Expression | None:
-    """A FILTER over readings alone, as an expression of ours; None if it is more than that."""
-    if element.kind != "filter" or not element.variables <= set(readings):
+def _is_plain(token: Token) -> bool:
+    """Whether a token is a term by itself, as pruning writes them."""
+    return token.kind in ("iri", "name", "number", "string") and token.text.upper() != "UNDEF"
+
+
+def _translated(
+    element: Element, readings: Mapping[str, Attribute], choices: Mapping[str, Element]
+) -> Expression | None:
+    """A FILTER over readings, and at most one choice, as an expression of ours; None if it is more than that."""
+    if element.kind != "filter":
+        return None
+    more = element.variables - set(readings)
+    if len(more) == 1 and more <= set(choices) and len(element.variables) > 1:
+        (name,) = more
+        terms = choices[name].tokens[3:-1]
+        known = [_translated(element.with_variable(name, term.text, term.kind), readings, {}) for term in terms]
+        if not known:  # a comparison that is never true
+            reading = readings[min(element.variables - more)]
+            return syntax.Compare("!=", reading, reading)
+        operands = tuple(one for one in known if one is not None)
+        if len(operands) < len(known):
+            return None
+        return operands[0] if len(operands) == 1 else syntax.Logical("OR", operands)
+    if more:
         return None
     try:
         reader = _Expressions(element.tokens[1:], readings)

@@ -12,14 +12,15 @@ from cepheid.language.syntax import Attribute, Expression
 
 @dataclass(frozen=True)
 class Rewriting:
-    """`part` is None where it is never true, and has no groups where nothing is left of it.
+    """`part` has no groups where nothing is left of it; `never` says why it is never true, if it is not.
 
     `filters` are what the rest became; `columns` what became of variables that are used outside; `asked` are the
     elements whose answers are in it.
     """
 
-    part: Part | None
+    part: Part
     filters: tuple[Expression, ...] = ()
     reasons: tuple[str, ...] = ()
     columns: Mapping[str, Attribute] = field(default_factory=dict)
     asked: tuple[Element, ...] = ()
+    never: str | None = None

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from cepheid.knowledge.annotation import Annotations
 from cepheid.knowledge.asking import ask_all
-from cepheid.knowledge.index import PartLookup, fill, lookup_of
+from cepheid.knowledge.index import PartLookup, empty, fill, lookup_of
 from cepheid.knowledge.refresh import properties_of
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
@@ -47,14 +47,22 @@ class Semantic:
     """A query as it runs, what became of its PATHs, and what there is to say about them."""
 
     checked: Checked
+    #: As it was before.
+    original: Checked = field(repr=False)
     steps: tuple[Step, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     #: The properties on which constants in the query depend; None: any.
     constants: frozenset[str] | None = frozenset()
+    #: The version of the knowledge by which it is judged.
+    version: int = 0
 
     @property
     def lookups(self) -> tuple[PartLookup, ...]:
         return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
+
+    def at(self, version: int) -> Semantic:
+        """The same, judged by another version."""
+        return replace(self, version=version)
 
 
 class NotIndexed(ValueError):
@@ -67,14 +75,17 @@ def lower(
     annotations: Annotations,
     mode: Mode = "auto",
     tables: dict[str, Table] | None = None,
+    like: Semantic | None = None,
 ) -> Semantic:
     """The query with its PATHs judged by what is known. Raises TooMuch, NotIndexed.
 
-    `tables` has those of other queries, by the meaning of their lookups: equal ones are filled once, and shared.
+    `tables` has those of other queries, by the meaning of their lookups: equal ones are filled once, and shared. `like`
+    is the query as it was lowered by an earlier version of the knowledge: what a matcher holds of it fits this one too.
     """
     knowledge.prepare()  # a store that was opened on disk can only be read, and roots are put beside it
-    lowering = _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables)
-    return lowering.run()
+    types = {} if like is None else {place: known.type for place, known in like.checked.attributes.items()}
+    with knowledge.reading():
+        return _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables, types).run()
 
 
 @dataclass
@@ -84,6 +95,8 @@ class _Lowering:
     annotations: Annotations
     mode: Mode
     tables: dict[str, Table]
+    #: What attributes were before; they stay so.
+    types: Mapping[tuple[str, str], ValueType] = field(default_factory=dict)
     asked: list[Element] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
@@ -106,7 +119,8 @@ class _Lowering:
         self.joins += [self._rewritten(compared) for compared in paths.compared]
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
-        return Semantic(self._lowered(), tuple(self.steps), tuple(self.warnings), constants)
+        version = self.knowledge.version
+        return Semantic(self._lowered(), self.checked, tuple(self.steps), tuple(self.warnings), constants, version)
 
     # parts
 
@@ -117,12 +131,9 @@ class _Lowering:
         rewritten = prune(part, self.knowledge, self.checked.prefixes)
         self._note("prune", part, rewritten.reasons)
         self.asked += rewritten.asked
-        if rewritten.part is None:
-            if part.flag is not None:
-                self.flags[part.flag] = Constant(Kind.BOOL, False)
-            else:
-                self._never(part, rewritten.reasons[-1])
-            return
+        never = rewritten.never
+        if never is not None and part.flag is None:
+            self._never(part, never)
         part = rewritten.part
         streams = self._streams(part.variable)
         rewritten = transform(part, streams, self.annotations, self.checked.prefixes, self._property(part.variable))
@@ -130,21 +141,24 @@ class _Lowering:
         self.filters += rewritten.filters
         for name, attribute in rewritten.columns.items():
             self.values.setdefault(name, {})[str(part.variable)] = attribute
-        if rewritten.part is not None and rewritten.part.groups:
-            self._look_up(rewritten.part, str(part.variable))
+        if rewritten.part.groups:
+            self._look_up(rewritten.part, str(part.variable), is_never=never is not None)
 
     def _constant_part(self, part: Part) -> None:
         """A part with no event in it: known now."""
         self.asked += part.elements
         found = ask_all(self.knowledge, part, self.checked.prefixes, [()], list(part.columns))[0]
         text = f"PATH {{{part.text}}}"
-        if part.flag is not None:
+        owner = self._sure[0] if self._sure else self.checked.event_variables[0]
+        if part.flag is not None and self._sure:
+            self._look_up(part, owner)
+        elif part.flag is not None:
             self.flags[part.flag] = Constant(Kind.BOOL, bool(found))
-        elif not found:
+        if part.flag is None and not found:
             self._never(part, "nothing in the knowledge fits it")
-        elif part.columns:
-            self._look_up(part, self._sure[0] if self._sure else self.checked.event_variables[0])
-        else:
+        if part.flag is None and part.columns:
+            self._look_up(part, owner)
+        elif part.flag is None and found:
             message = "this PATH names no event and is true: it says nothing"
             hint = "leave it out, or connect it with an event"
             self.warnings.append(Diagnostic("warning", "always-true", message, part.elements[0].place, hint))
@@ -172,7 +186,7 @@ class _Lowering:
     def _note(self, rule: Literal["prune", "transform"], part: Part, reasons: Sequence[str]) -> None:
         self.steps += [Step(rule, f"PATH {{{part.text}}}", reason) for reason in reasons]
 
-    def _look_up(self, part: Part, owner: str) -> None:
+    def _look_up(self, part: Part, owner: str, *, is_never: bool = False) -> None:
         columns = self._columns(part)
         lookups = [
             lookup_of(part, stream, columns, self.annotations, self.checked.prefixes, owner)
@@ -182,17 +196,22 @@ class _Lowering:
             shared = self.tables.get(lookup.meaning)
             if shared is None:
                 self.tables[lookup.meaning] = lookup.table
-                self._fill(lookup)
+                if is_never:
+                    empty(lookup)
+                else:
+                    self._fill(lookup)
             else:
                 lookups[place] = replace(lookup, table=shared)
                 self.steps.append(
                     Step("share", f"PATH {{{part.text}}}", f"{lookup.stream}: an equal one is there already")
                 )
-        if part.variable is not None and all(look.table.complete and not _can_hold(look) for look in lookups):
+        is_known = part.variable is not None and all(look.table.complete for look in lookups)
+        if is_known and not is_never and not any(map(_can_hold, lookups)):
             self._never_of(part, lookups)
         for column in columns:
             names = dict.fromkeys(self._streams(owner), f"?{owner}{column}")
-            self.attributes[owner, column] = Resolved(names, _type_of(column, lookups))
+            kind = self.types.get((owner, column)) or _type_of(column, lookups)
+            self.attributes[owner, column] = Resolved(names, kind)
             if column[0] == VALUE:
                 self.values.setdefault(column[1:], {})[owner] = Attribute(owner, column)
             elif column[0] == FLAG:

@@ -3,7 +3,8 @@
 Each variable's events come from a stream through conditions; a pattern or a window binds them; a projection selects.
 Queries stand together that run in the service at one level and read the same streams, and so have one watermark; on
 Spark each runs by itself. Then a condition on a stream's events is one, whatever the queries call the variable; so is a
-pattern, whatever its variables are called and whatever is selected; and under MATCH NEXT a common beginning.
+pattern, whatever its variables are called and whatever is selected. Patterns that begin alike hold the matches of their
+beginning once under MATCH NEXT, and its events once under MATCH ANY.
 
     hot:  SELECT ?a.id FILTER (?a.x > 5)                 filter s: ?e.x > 5    project id
     rise: SELECT ?b.id FILTER (?b.x > 5) SEQ (?b, ?c)    filter s: ?e.x > 5 (shared)    pattern ...    project id
@@ -20,9 +21,9 @@ from typing import Literal, TypeAlias
 from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
-from cepheid.language.printer import normal_form, print_expression, print_path, print_query
+from cepheid.language.printer import normal_form, print_expression, print_path, print_query, print_step
 from cepheid.language.syntax import Expression, Query, conjuncts
-from cepheid.plan.compile import is_looked_up
+from cepheid.plan.compile import is_looked_up, tables
 from cepheid.plan.graph import Graph
 from cepheid.plan.implied import implied
 from cepheid.plan.matcher import Budget
@@ -40,7 +41,7 @@ class Stage:
     `rank` is that of the most important query that it serves; `steps` how many of SEQ are done when a pattern matches.
     """
 
-    kind: Literal["filter", "path", "pattern", "window", "project"]
+    kind: Literal["filter", "path", "events", "pattern", "window", "project"]
     label: str
     meaning: str
     inputs: tuple[str, ...]
@@ -89,15 +90,16 @@ class _Lane:
         """By query the patterns that lead to its matches, the first one last, each with a name."""
         by_limit: dict[int | None, dict[str, Checked]] = {}
         for name, checked in self.queries.items():
-            if checked.query.path is None:
+            # What is asked for as events come is a query's own.
+            if checked.query.path is None and all(table.complete for table in tables(checked)):
                 by_limit.setdefault(self.limits[name], {})[name] = checked
         for limit, queries in by_limit.items():
             patterns = Standing(queries, budget=None if limit is None else Budget(limit)).patterns
-            for pattern in patterns:
-                chain = [pattern]
-                while (earlier := chain[-1].begun_by) is not None:
-                    chain.append(patterns[earlier])
-                named = [(f"{limit} {patterns.index(one)}", one) for one in chain]
+            for number, pattern in enumerate(patterns):
+                chain = [number]
+                while (earlier := patterns[chain[-1]].begun_by) is not None:
+                    chain.append(earlier)
+                named = [(f"{limit} {place}", patterns[place]) for place in chain]
                 yield from ((name, named) for name in pattern.queries)
 
     def _add(self, name: str, kind: str, label: str, meaning: str, inputs: Sequence[str], steps: int = 0) -> str:
@@ -127,14 +129,20 @@ class _Lane:
         if binding is not None:
             done = 0
             begun: list[str] = []
+            whose_matches = 0
             for unit, pattern in reversed(patterns or [("path", Pattern((name,), len(query.seq), None))]):
                 if pattern.steps < len(query.seq) or begun:
                     taken = [v for step in query.seq[done : pattern.steps] for v in syntax.step_variables(step)]
+                    taken += [] if name not in pattern.queries else _outside(query)
                     inputs = [*begun, *(feed for v in taken for feed in feeds[v])]
-                label = _label(query, done, pattern.steps) if binding == "pattern" else _window_label(query)
-                meaning = unit if checked.query.path is None else _without_select(query)
-                begun = [self._add(name, binding, label, meaning, inputs, pattern.steps)]
                 done = pattern.steps
+                if pattern.holds_events:
+                    begun = [self._add(name, "events", print_beginning(query, done), unit, inputs, done)]
+                    continue
+                label = _label(query, whose_matches, done) if binding == "pattern" else _window_label(query)
+                meaning = unit if checked.query.path is None else _without_select(query)
+                begun = [self._add(name, binding, label, meaning, inputs, done)]
+                whose_matches = done
             inputs = begun
         selected = ", ".join(output.name for output in checked.outputs)
         self._add(name, "project", selected, f"{name} {normal_form(query)}", inputs)
@@ -221,6 +229,17 @@ def beginning(query: Query, steps: int) -> Query:
         ),
         windows=tuple(windows),
     )
+
+
+def print_beginning(query: Query, steps: int) -> str:
+    """SEQ, up to a step."""
+    return f"SEQ ({', '.join(map(print_step, query.seq[:steps]))})"
+
+
+def _outside(query: Query) -> list[str]:
+    """The variables that SEQ does not name."""
+    inside = {v for step in query.seq for v in syntax.step_variables(step)}
+    return [given.variable for given in query.ranges if given.variable not in inside]
 
 
 def _clauses(query: Query, *words: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 An event is looked up, not offered: all comparisons of an attribute with constants, of whatever number of queries, are
 one table. So a thousand queries that differ in a constant cost little more than one (`cepheid bench matcher`). What is
-left of the FILTERs is judged once an event, however many queries ask it; equal patterns are one, and under MATCH NEXT
-patterns that begin alike go on from one (`explain` shows which).
+left of the FILTERs is judged once an event, however many queries ask it; equal patterns are one, and those that begin
+alike go on from one under MATCH NEXT, and hold their events together under MATCH ANY (`explain` shows which).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class Pattern:
     """A pattern, moving window or plain filter that runs once, for these queries.
 
     `begun_by` is the place of the one that does its first steps, if it is another. One that is only that for others has
-    no queries.
+    no queries; if it `holds_events`, that is all it does, and they put them together by themselves.
     """
 
     queries: tuple[str, ...]
     steps: int
     begun_by: int | None
+    holds_events: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class Standing:
     def patterns(self) -> list[Pattern]:
         """What runs, each once for all its queries; those that others go on from first."""
         return [
-            Pattern(tuple(self.names[query] for query in queries), steps, begun_by)
-            for queries, steps, begun_by in self._native.patterns()
+            Pattern(tuple(self.names[query] for query in queries), steps, begun_by, holds_events)
+            for queries, steps, begun_by, holds_events in self._native.patterns()
         ]
 
     @property

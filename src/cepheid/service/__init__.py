@@ -6,8 +6,7 @@ when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from cepheid.service.engine import Consumer, Engine
@@ -16,10 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "Engine", "Received", "VirtualClock"]
 
-_MODULES: Final = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
+_MODULES = {"Consumer": "engine", "Engine": "engine", "Received": "received", "VirtualClock": "virtual_clock"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _MODULES:
+        from importlib import import_module
+
         return getattr(import_module(f"cepheid.service.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'cepheid.service' has no attribute '{name}'")

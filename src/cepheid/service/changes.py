@@ -36,6 +36,11 @@ class Changes:
         """As `to_json` gives it."""
         return cls(**{kind: Changed(**names) for kind, names in content.items()})
 
+    @classmethod
+    def named(cls, content: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str]]]) -> Changes:
+        """As an engine gives it: of each kind, those added, removed, changed and kept."""
+        return cls(**{kind: Changed(*names) for kind, names in content.items()})
+
     def lines(self) -> list[str]:
         """For a person: a line a kind, and what goes on in the last."""
         found = []

@@ -19,13 +19,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from cepheid.service.received import Received
 from cepheid.service.subscription import RefusedByService, Subscription
 from cepheid.service.wire import connect, keep_alive, parse_address
 
-__all__ = ["AsyncConsumer", "ConsumerClient", "RefusedByService", "read_stats"]
+if TYPE_CHECKING:
+    from cepheid.app.application import Application
+
+__all__ = ["AsyncConsumer", "ConsumerClient", "RefusedByService", "consumers_address", "read_stats"]
 
 _log: Final = logging.getLogger(__name__)
 _PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -197,6 +200,14 @@ class AsyncConsumer:
             writer.close()
         if not self._subscription.is_welcome and not self._closed.is_set():
             raise ConnectionResetError("the service has closed the connection")
+
+
+def consumers_address(app: Application) -> str:
+    """Where consumers of an application's service connect."""
+    service = app.sections.service
+    given = "unix:data/consumers.sock" if service is None else service.deliver
+    scheme, _, path = given.partition(":")
+    return f"unix:{app.folder / path}" if scheme == "unix" else given
 
 
 def read_stats(address: str, token: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time as clock
@@ -19,18 +18,21 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from cepheid import _native
 from cepheid.app.application import Application
 from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
-from cepheid.service.changes import Changed, Changes
-from cepheid.service.derived import Derived, derived_streams
-from cepheid.service.functions import Function, Functions
-from cepheid.service.lanes import Found, Lanes, match_of
-from cepheid.service.lowering import lower
+from cepheid.service.changes import Changes
+from cepheid.service.job import graph_job, log_job
+from cepheid.service.lanes import Found, match_of
 from cepheid.service.received import Received
+from cepheid.service.running.engine import Running
+
+if TYPE_CHECKING:
+    from cepheid.service.knowing import Knowing, Learned
+    from cepheid.service.running.functions import Function
 
 _log: Final = logging.getLogger(__name__)
 
@@ -116,26 +118,23 @@ class Engine:
         replace: bool | None = None,
     ) -> None:
         self._options = (cores, prioritised, replace)
-        plan, spec = self._lowered(application)
-        found = Functions(plan, functions or {})
-        self._functions = [found]  # a numba cfunc or a library has to stay loaded
-        self._engine = _native.Engine(spec, found.python, found.addresses)
+        self._changing = threading.RLock()
+        self._knowing: Knowing | None = None
+        self._log: Path | None = None
+        self._plan, job = self._prepared(application)
+        self._running = Running(job, functions)
+        self._engine = self._running.native
         # Threads that run Python operators must not outlive the interpreter.
         weakref.finalize(self, self._engine.stop, 1.0)
         self._numbers = count(1)
-        self._plan = plan
-        self._changing = threading.Lock()
-        self._lanes: Lanes | None = None
-        self._intake: tuple[str, str | None] | None = None
-        self._derived: Derived | None = None
         for notice in self._engine.notices():
             _log.warning("%s", notice)
 
-    def _lowered(self, application: Application | Plan) -> tuple[Plan, str]:
-        """The plan and the native core's spec of an application, with the options that were given or it has itself."""
+    def _prepared(self, application: Application | Plan) -> tuple[Plan, dict[str, Any]]:
+        """The plan and the graph's job of an application, with the options that were given or it has itself."""
         name, section = "application", None
         if isinstance(application, Application):
-            name, section, plan = application.name, application.sections.service, application.plan()
+            name, section, plan = application.name, application.sections.service, self._planned(application)
         else:
             plan = application
         cores, prioritised, replace = self._options
@@ -143,7 +142,24 @@ class Engine:
             cores = section.cores if cores is None else cores
             prioritised = section.prioritised if prioritised is None else prioritised
             replace = section.replace if replace is None else replace
-        return plan, lower(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+        return plan, graph_job(plan, name, cores, prioritised=prioritised is not False, replace=replace is True)
+
+    def _planned(self, application: Application) -> Plan:
+        """Its plan; while the engine runs, its queries follow what the application knows."""
+        if self._knowing is None and not application.asks:
+            return application.plan()
+        from cepheid.service.knowing import Knowing
+
+        if self._knowing is None:
+            self._knowing = Knowing(self._running_learn, self._changing)
+            if self._log is not None:
+                self._knowing.start(self._log)
+        return self._knowing.plan_of(application)
+
+    def _running_learn(self, version: int, learned: list[Learned]) -> None:
+        self._running.learn(version, learned)
+        if self._knowing is not None:
+            self._plan = self._knowing.plan
 
     def apply(self, application: Application | Plan, *, functions: Mapping[str, Function] | None = None) -> Changes:
         """Goes on with another application: what both have stays as it is, with its state, and never stops.
@@ -152,31 +168,12 @@ class Engine:
         to the end of what it holds. ValueError if it can't be done while the engine runs; then nothing has changed.
         """
         with self._changing:
-            plan, spec = self._lowered(application)
-            before = self._functions[-1]
-            found = Functions(plan, {**before.own, **(functions or {})})
-            renewed = [name for name, function in found.own.items() if before.own.get(name, function) is not function]
-            queries = None if self._lanes is None else self._lanes.find(plan)
-            derived = derived_streams(plan)
-            if self._lanes is not None and derived and self._intake is None:
-                raise ValueError(f"{', '.join(derived)} are to be logged: give the address of the intake")
-            changed = self._engine.change(spec, found.python, found.addresses, renewed)
-            self._functions.append(found)
-            if self._lanes is not None and queries is not None:
-                self._lanes.go_on(plan, queries)
-                self._supply(plan)
+            plan, job = self._prepared(application)
+            if self._log is not None:
+                job |= log_job(plan, self._log)
+            changed = self._running.change(job, functions)
             self._plan = plan
-        shown: dict[str, Changed] = {kind: Changed(*names) for kind, names in changed.items()}
-        if queries is not None:
-            shown["queries"] = Changed(queries.added, queries.removed, queries.changed, queries.kept)
-        return Changes(**shown)
-
-    def _supply(self, plan: Plan) -> None:
-        """What is derived and read goes into the log."""
-        if self._derived is not None:
-            self._derived.go_on(plan)
-        elif self._intake is not None and derived_streams(plan):
-            self._derived = Derived(self._engine, plan, *self._intake)
+        return Changes.named(changed)
 
     def push(self, stream: str, event: Event | Mapping[str, Any]) -> Outcome:
         """A supplier's event: an Event, or attributes, with `id` (else counted) and `time` (else now) among them.
@@ -209,16 +206,11 @@ class Engine:
         a query, what comes of it goes into the log through the intake at an address.
         """
         folder = Path(log)
-        derived = derived_streams(self._plan)
-        if derived and intake is None:
-            raise ValueError(f"{', '.join(derived)} are to be logged: give the address of the intake")
         with self._changing:
-            lanes = Lanes(self._engine, folder)
-            lanes.go_on(self._plan, lanes.find(self._plan))
-            self._lanes = lanes
-            self._engine.follow(folder)
-            self._intake = None if intake is None else (intake, token)
-            self._supply(self._plan)
+            self._running.follow(log_job(self._plan, folder), str(folder), intake, token)
+            self._log = folder
+            if self._knowing is not None:
+                self._knowing.start(folder)
 
     def matches(self, query: str) -> MatchConsumer:
         """The reading end of a query in the fast lane, by the query's name."""
@@ -242,14 +234,7 @@ class Engine:
 
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
-        found: dict[str, Any] = json.loads(self._engine.stats())
-        fed = self._engine.fed()
-        if fed is not None:
-            found["log"] = fed
-        words = ("found", "shed", "lost")
-        counts = self._engine.query_counts().items()
-        found["queries"] = {name: dict(zip(words, numbers, strict=True)) for name, numbers in counts}
-        return found
+        return self._running.stats()
 
     def write_trace(self, path: str | Path) -> None:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""
@@ -261,12 +246,9 @@ class Engine:
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the threads; False if one did not end in time, because an operator does not return."""
-        if self._derived is not None:
-            self._derived.close()
-        is_over = self._engine.stop(timeout)
-        if self._derived is not None:
-            self._derived.join(timeout)
-        return is_over
+        if self._knowing is not None:
+            self._knowing.close()
+        return self._running.close(timeout)
 
     def __enter__(self) -> Engine:
         return self

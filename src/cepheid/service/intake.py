@@ -13,10 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +23,11 @@ from cepheid._native import run_intake
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service import schemas
+from cepheid.service.running.intake import Intake
 
 if TYPE_CHECKING:
     from cepheid.app.application import Application
+    from cepheid.plan.planner import Plan
 
 
 #: The real-time priority of an intake whose engine has levels: that of the thread which feeds the engine, above all
@@ -114,25 +115,39 @@ def suppliers_address(app: Application) -> str:
     return f"unix:{app.folder / path}" if scheme == "unix" else given
 
 
-def config_of(app: Application, *, token: str | None = None) -> IntakeConfig:
-    """What an application says about its intake; its archive is a consumer that retention waits for."""
-    service = app.sections.service
-    if service is None or service.log is None:
-        raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
+def config_of(
+    app: Application, *, plan: Plan | None = None, token: str | None = None, memory: Path | None = None
+) -> IntakeConfig:
+    """What an application says about its intake; its archive is a consumer that retention waits for.
+
+    With `log: none` the log is short, and in a folder of the memory.
+    """
     # Not at the top: the intake's own process plans nothing.
     from cepheid.service.derived import streams_of
 
-    return IntakeConfig(
-        streams=streams_of(app.plan()),
-        log=app.folder / service.log.path,
+    service = app.sections.service
+    log = None if service is None else service.log
+    if log is None and memory is None:
+        raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
+    config = IntakeConfig(
+        streams=streams_of(app.plan() if plan is None else plan),
+        log=Path() if memory is None else memory,
         listen=[suppliers_address(app)],
-        durability=service.log.durability,
+        durability="none",
         token=token,
         default_stream=app.sections.default_stream,
-        retain_bytes=service.log.retain_size,
-        retain_age=service.log.retain,
+        priority=PRIORITY if service is None or service.prioritised else None,
+    )
+    if log is None:
+        # In the engine's process, which is to be small.
+        return replace(config, segment_bytes=16 << 20, retain_bytes=64 << 20, duplicates=1 << 14)
+    return replace(
+        config,
+        log=app.folder / log.path,
+        durability=log.durability,
+        retain_bytes=log.retain_size,
+        retain_age=log.retain,
         consumers=["archive"] if app.sections.archive is not None else [],
-        priority=PRIORITY if service.prioritised else None,
     )
 
 
@@ -147,11 +162,15 @@ def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeo
         written.write_text(config.to_json(), encoding="utf-8")
         written.replace(config.reload_path)
         wake()
+        turns = 0
         deadline = time.monotonic() + timeout
         while (counters := supplier.counters()["counters"])["reloads"] == before:
             if time.monotonic() > deadline:
                 raise IntakeError("the intake did not read its configuration again")
             time.sleep(0.01)
+            turns += 1
+            if turns % 100 == 0:
+                wake()  # it may be another one by now
     if counters["reload_error"] is not None:
         raise IntakeError(counters["reload_error"])
 
@@ -208,17 +227,11 @@ class IntakeThread:
     """
 
     def __init__(self, config: IntakeConfig) -> None:
-        self._reading, self._writing = socket.socketpair()
-        self._reading.setblocking(False)
-        self._ready = threading.Event()
-        self._failure: str | None = None
-        self.listening: tuple[str, ...] = ()
-        self._thread = threading.Thread(target=self._run, args=(config,), name="intake", daemon=True)
-        self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self.stop()
-            raise IntakeError(self._failure)
+        try:
+            self._intake = Intake(config.to_json())
+        except ValueError as refused:
+            raise IntakeError(str(refused)) from None
+        self.listening = tuple(self._intake.listening)
 
     @property
     def address(self) -> str:
@@ -233,27 +246,11 @@ class IntakeThread:
 
     def stop(self) -> None:
         """Ends it in order: everything that was acknowledged is synced."""
-        if self._writing.fileno() >= 0:
-            self._writing.send(bytes([signal.SIGTERM]))
-            self._thread.join()
-            self._writing.close()
-            self._reading.close()
+        self._intake.stop()
 
     def reload(self, config: IntakeConfig, timeout: float = 30.0) -> None:
         """Goes on with the streams of another configuration; no connection ends for it. IntakeError if it can't."""
-        reload(config, self.address, lambda: self._writing.send(bytes([signal.SIGHUP])), timeout)
-
-    def _run(self, config: IntakeConfig) -> None:
-        def ready(listening: list[str], _realtime: bool | None) -> None:
-            self.listening = tuple(listening)
-            self._ready.set()
-
-        try:
-            run_intake(config.to_json(), self._reading.fileno(), ready)
-        except (OSError, ValueError) as error:
-            self._failure = str(error)
-        finally:
-            self._ready.set()
+        reload(config, self.address, self._intake.wake, timeout)
 
 
 def start(config: IntakeConfig) -> IntakeProcess:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from cepheid.service.outlet import NeedsToken, is_loopback
-from cepheid.service.wire import parse_address
+from cepheid.service.outlet import NeedsToken
+from cepheid.service.wire import is_loopback, parse_address
 
 Stats = Mapping[str, Any]
 
@@ -33,9 +33,17 @@ _LATENCIES: Final = {"consumers": "latency", "levels": "latency", "operators": "
 _QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
 
 
+#: Of each part of the pipeline on Spark.
+_PIPELINE: Final = (
+    ("events", "counter", "events that went through"),
+    ("lag", "gauge", "events of the log that were not read yet"),
+    ("running", "gauge", "whether it runs"),
+)
+
+
 def page(stats: Stats) -> str:
     """The page."""
-    return "".join(f"{line}\n" for line in _lines(stats))
+    return "".join(f"{line}\n" for line in (*_lines(stats), *_pipeline_lines(stats.get("pipeline", []))))
 
 
 def _lines(stats: Stats) -> Iterator[str]:
@@ -70,6 +78,18 @@ def _lines(stats: Stats) -> Iterator[str]:
             yield f"{name} {value}"
 
 
+def _pipeline_lines(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What runs on Spark, as its process has last said."""
+    for field, kind, meaning in _PIPELINE:
+        name = f"cepheid_pipeline_{field}" + ("_total" if kind == "counter" else "")
+        yield f"# HELP {name} {meaning}"
+        yield f"# TYPE {name} {kind}"
+        for part in parts:
+            value = int(part["state"] == "running") if field == "running" else part[field]
+            if value is not None:
+                yield f'{name}{{part="{_quoted(part["name"])}",level="{_quoted(part["level"])}"}} {value}'
+
+
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -93,7 +113,11 @@ class MetricsPage:
                 if self.path != "/metrics":
                     self.send_error(404, explain="The page is /metrics.")
                     return
-                body = page(stats()).encode()
+                try:
+                    body = page(stats()).encode()
+                except OSError as error:
+                    self.send_error(503, explain=str(error))
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
@@ -113,5 +137,9 @@ class MetricsPage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The address is free again."""
         self._server.shutdown()
         self._server.server_close()

@@ -6,17 +6,25 @@ A first line that names a consumer is never seen here: `{"consumer": "plant"}` g
 
 from __future__ import annotations
 
-import ipaddress
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
 
 from cepheid import _native
-from cepheid.service.engine import Engine
-from cepheid.service.wire import parse_address
 
-#: Makes the answer, which JSON can say, of a request; a ValueError is the answer "error".
-Request: TypeAlias = Callable[[Mapping[str, Any]], object]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Protocol, TypeAlias
+
+    #: Makes the answer, which JSON can say, of a request; a ValueError is the answer "error".
+    Request: TypeAlias = Callable[[Mapping[str, Any]], object]
+
+    class Served(Protocol):
+        """An engine, in a program or in a process of its own."""
+
+        @property
+        def native(self) -> _native.Engine: ...
+        def stats(self) -> dict[str, Any]: ...
 
 
 class NeedsToken(ValueError):
@@ -30,13 +38,10 @@ class Outlet:
     """
 
     def __init__(
-        self, engine: Engine, address: str, token: str | None = None, requests: Mapping[str, Request] | None = None
+        self, engine: Served, address: str, token: str | None = None, requests: Mapping[str, Request] | None = None
     ) -> None:
-        target = parse_address(address)
-        if token is None and isinstance(target, tuple) and not is_loopback(target[0]):
-            raise NeedsToken(
-                f"{address} can be reached from elsewhere: give a token, or listen on loopback or unix:path"
-            )
+        if token is None and address.startswith("tcp:"):
+            _check_loopback(address)
         self._engine = engine
         self._requests: dict[str, Request] = {"stats": lambda _: self.stats(), **(requests or {})}
         self._outlet = _native.Outlet(engine.native, address, token, self._answer)
@@ -67,11 +72,10 @@ class Outlet:
         return json.dumps(self._requests[key](asked))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _check_loopback(address: str) -> None:
+    # Not at the top: an engine at a Unix socket has no need of it.
+    from cepheid.service.wire import is_loopback, parse_address
+
+    target = parse_address(address)
+    if isinstance(target, tuple) and not is_loopback(target[0]):
+        raise NeedsToken(f"{address} can be reached from elsewhere: give a token, or listen on loopback or unix:path")

@@ -1,96 +1,189 @@
-"""The engine as a process: `python -m cepheid.service.process APP STATE` runs an application's graph until SIGTERM.
+"""The engine as a process, which its supervisor tells what to run: `python -m cepheid.service.process`.
 
-It follows the log through shared memory, or with `log: none` runs an intake inside, whose log is in memory only; and it
-serves consumers. It says in a line of JSON on standard output when it is ready.
+The two speak in lines of JSON, on standard input and output. The first line is the order (supervisor.py): a job, where
+the log is, and the addresses; the answer says that it is ready, or `error`. Then each line has a `number` and what to
+do, and is answered by a line with that number as `reply`; and what someone asks at the consumers' socket that the
+engine can't answer goes up with a number as `ask`, and comes back with it as `answer`. It ends on SIGTERM or SIGINT, or
+when its supervisor is gone.
+
+The process is to be small: it loads and plans nothing, and imports as little as it can (running/).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
+import threading
 
-from cepheid.app.application import Application
-from cepheid.service.changes import Changes
-from cepheid.service.control import Applied, Control, reload_process
-from cepheid.service.derived import streams_of
-from cepheid.service.engine import Engine
-from cepheid.service.intake import PRIORITY, IntakeConfig, IntakeThread, suppliers_address
-from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import Outlet
+from cepheid.service.running.engine import Running
+from cepheid.service.running.intake import Intake
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = Mapping[str, Any]
+
+#: How long who asks waits for the supervisor, seconds.
+_PATIENCE = 120.0
 
 
-def consumers_address(app: Application) -> str:
-    """Where consumers connect."""
-    service = app.sections.service
-    given = "unix:data/consumers.sock" if service is None else service.deliver
-    scheme, _, path = given.partition(":")
-    return f"unix:{app.folder / path}" if scheme == "unix" else given
+class Process:
+    """An engine that does what an order says; `say` sends a message up."""
+
+    def __init__(self, order: Message, say: Callable[[Message], None]) -> None:
+        self._say = say
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        self._is_ready = threading.Event()
+        self._inside: Intake | None = None
+        self._running = Running(order["job"])
+        self._ready: dict[str, object] = {"pid": os.getpid(), "notices": self._running.native.notices()}
+        suppliers = order["suppliers"]
+        if order["intake"] is not None:
+            self._inside = Intake(order["intake"])
+            suppliers = self._inside.listening[0]
+            self._ready["suppliers"] = self._inside.listening
+        self._running.follow(order["job"], order["log"], suppliers, order["token"])
+        requests = {"apply": self._ask, "trace": lambda _: json.loads(self._running.native.trace())}
+        self._outlet = Outlet(self._running, order["deliver"], order["token"], requests)
+        self._ready["consumers"] = self._outlet.address
+
+    def begin(self) -> None:
+        """Says that it is ready; nothing else is said before."""
+        self._say(self._ready)
+        self._is_ready.set()
+
+    def close(self) -> None:
+        """Ends it in order."""
+        self._is_ready.set()
+        for asked in list(self._asked.values()):
+            asked.come.set()
+        self._outlet.close()
+        self._running.close()
+        if self._inside is not None:
+            self._inside.stop()
+
+    def do(self, message: Message) -> dict[str, Any]:
+        """What came of what the supervisor says."""
+        if "change" in message:
+            try:
+                return {"changed": self._running.change(message["change"])}
+            except (ValueError, OSError, ImportError, AttributeError) as error:
+                return {"error": str(error)}
+        if "learn" in message:
+            return {"from": self._running.learn(*message["learn"])}
+        if "wake" in message and self._inside is not None:
+            self._inside.wake()
+            return {}
+        return {"stats": self._outlet.stats()}
+
+    def answered(self, message: Message) -> None:
+        """The supervisor has answered what was asked."""
+        asked = self._asked.get(message["answer"])
+        if asked is not None:
+            asked.answer = message["given"]
+            asked.come.set()
+
+    def _ask(self, request: Message) -> object:
+        self._is_ready.wait(_PATIENCE)
+        with self._lock:
+            self._number += 1
+            number = self._number
+            asked = self._asked[number] = _Asked()
+        try:
+            self._say({"ask": number, "request": {key: value for key, value in request.items() if key != "token"}})
+            asked.come.wait(_PATIENCE)
+        finally:
+            del self._asked[number]
+        if asked.answer is None:
+            raise ValueError("the service did not answer; ask again, what is done already is not done twice")
+        return asked.answer
 
 
-def run(path: str, applied: Applied, *, token: str | None = None) -> int:
-    """Runs the engine of an application until SIGTERM or SIGINT; SIGHUP makes it go on with the file as it is then."""
-    numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    for number in numbers:
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    was_changed = applied.intake() is not None
-    app = applied.application(path)
-    service = app.sections.service
-    with ExitStack() as stack:
-        engine = stack.enter_context(Engine(app))
-        ready: dict[str, object] = {"pid": os.getpid()}
-        if service is not None and service.log is not None:
-            tell = reload_process(applied, token)
-            if was_changed:
-                tell(app)  # the last engine may not have come to it
-            engine.follow(app.folder / service.log.path, intake=suppliers_address(app), token=token)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")))
-            intake = stack.enter_context(IntakeThread(_without_log(app, folder, token)))
-            engine.follow(folder, intake=intake.address, token=token)
-            ready["suppliers"] = list(intake.listening)
+class _Asked:
+    """What waits for an answer from above."""
 
-            def tell(app: Application) -> None:
-                intake.reload(_without_log(app, folder, token))
-
-        control = Control(engine, app, path, applied, tell, token)
-        outlet = stack.enter_context(Outlet(engine, consumers_address(app), token, {"apply": control.answer}))
-        if service is not None and service.metrics is not None:
-            ready["metrics"] = stack.enter_context(MetricsPage(engine.stats, service.metrics, token)).url
-        print(json.dumps(ready | {"consumers": outlet.address, "notices": engine.notices}), flush=True)
-        while signal.sigwait(numbers) == signal.SIGHUP:
-            answer = control.answer({})
-            said = [answer["error"]] if "error" in answer else Changes.of(answer["changes"]).lines()
-            head = "the application was not applied:" if "error" in answer else "the application was applied:"
-            print("\n".join([head, *said]), file=sys.stderr, flush=True)
-    return 0
-
-
-def _without_log(app: Application, folder: Path, token: str | None) -> IntakeConfig:
-    """An intake whose log is memory, and short."""
-    return IntakeConfig(
-        streams=streams_of(app.plan()),
-        log=folder,
-        listen=[suppliers_address(app)],
-        durability="none",
-        token=token,
-        default_stream=app.sections.default_stream,
-        segment_bytes=16 << 20,
-        retain_bytes=64 << 20,
-        priority=PRIORITY if app.sections.service is None or app.sections.service.prioritised else None,
-    )
+    def __init__(self) -> None:
+        self.come = threading.Event()
+        self.answer: object = None
 
 
 def main() -> int:
-    """Runs the application that the first argument names, or what was last applied of it by the folder that the second
-    names; a token comes in the environment."""
-    path, folder = sys.argv[1:]
-    return run(path, Applied(Path(folder)), token=os.environ.get("CEPHEID_TOKEN"))
+    """Runs what standard input says."""
+    above, below = os.dup(0), os.dup(1)
+    # What an operator reads or prints is no part of the conversation.
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    writing = threading.Lock()
+
+    def say(message: Message) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        with writing:
+            while data:
+                data = data[os.write(below, data) :]
+
+    messages = _messages(above, _stops())
+    order = next(messages, None)
+    if order is None:
+        return 0
+    try:
+        process = Process(order, say)
+    except Exception as error:
+        say({"error": f"{error}" if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"})
+        return 1
+    try:
+        process.begin()
+        for message in messages:
+            if "answer" in message:
+                process.answered(message)
+            else:
+                say({"reply": message["number"], **process.do(message)})
+    except BrokenPipeError:
+        pass  # nobody is above any more
+    finally:
+        process.close()
+    return 0
+
+
+def _stops() -> int:
+    """A descriptor that can be read once the process is to end. No other thread is disturbed by signals."""
+    numbers = {signal.SIGTERM, signal.SIGINT}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # that is for who is above
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+
+    def wait() -> None:
+        signal.sigwait(numbers)
+        os.close(writing)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+    return reading
+
+
+def _messages(source: int, stop: int) -> Iterator[Message]:
+    """What comes from above, until it ends or `stop` can be read."""
+    poll = select.poll()
+    for descriptor in (source, stop):
+        poll.register(descriptor, select.POLLIN)
+    parts: list[bytes] = []
+    while all(descriptor != stop for descriptor, _ in poll.poll()):
+        data = os.read(source, 1 << 16)
+        if not data:
+            return
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            yield json.loads(b"".join((*parts, line)))
+            parts = []
+        parts.append(rest)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Starts intake and engine, each a process of its own, and starts again what dies.
+"""Starts intake, engine and sources, each a process of its own, and starts again what dies.
 
 The intake outlives the engine: events are taken, flagged, logged and acknowledged while there is none, and the next
-engine goes on where the last one came to.
+engine goes on where the last one came to. All that takes loading and planning is done here, so that the engine is
+small: it is told a job (job.py), and changes go to it as another job.
 """
 
 from __future__ import annotations
@@ -10,86 +11,72 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from cepheid.app.application import Application
-from cepheid.service.control import Applied
-from cepheid.service.intake import IntakeConfig, config_of
+from cepheid.plan.planner import Plan
+from cepheid.service.changes import Changes
+from cepheid.service.client import consumers_address
+from cepheid.service.control import Control
+from cepheid.service.intake import IntakeConfig, config_of, reload, suppliers_address
+from cepheid.service.job import job_of
+from cepheid.service.knowing import Knowing, Learned
+from cepheid.service.metrics import MetricsPage
+from cepheid.service.part import Died, Engine, Part, ServiceFailed
+from cepheid.service.sources import order_of
 
+#: The file in the log's folder in which the pipeline on Spark says how far it is, and after how many seconds of silence
+#: it is taken not to run.
+PIPELINE: Final = "pipeline.json"
+_SPARK_SILENT: Final = 60.0
+#: Seconds between two looks at which parts there are.
+_LOOK: Final = 2.0
 #: A process that died so often within `_WINDOW` seconds is not started again: it would die again.
 _DEATHS: Final = 10
 _WINDOW: Final = 10.0
-
-
-class ServiceFailed(Exception):
-    """A part of the service can't be kept alive."""
-
-
-@dataclass
-class Part:
-    """A process of the service: how it is started, and when it died."""
-
-    name: str
-    command: list[str]
-    given: bytes = b""
-    process: subprocess.Popen[bytes] | None = None
-    ready: dict[str, Any] = field(default_factory=dict)
-    deaths: list[float] = field(default_factory=list)
-
-    def start(self) -> None:
-        """Starts it and waits until it says that it is ready."""
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with self.process.stdin as stdin:
-            stdin.write(self.given)
-        line = self.process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"it ended with code {self.process.wait()}"}
-        if "error" in answer:
-            raise ServiceFailed(f"{self.name}: {answer['error']}")
-        self.ready = answer
-
-    def stop(self) -> None:
-        """Ends it in order."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
 
 
 class Supervisor:
     """Keeps an application's intake and engine alive; a context manager."""
 
     def __init__(self, app: Application, path: Path, *, token: str | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="cepheid-")
-        self._applied = Applied(Path(self._folder.name))
-        engine = Part("engine", [sys.executable, "-m", "cepheid.service.process", str(path), self._folder.name])
+        self._token = token
         service = app.sections.service
-        self.parts = [engine]
-        if service is not None and service.log is not None:
-            config: IntakeConfig = config_of(app, token=token)
-            given = config.to_json().encode()
-            # First, because the engine follows its log.
-            self.parts.insert(0, Part("intake", [sys.executable, "-m", "cepheid.service.intake"], given))
+        self._has_log = service is not None and service.log is not None
+        # Without a log the engine has one in memory, which its intake inside begins anew or goes on with.
+        self._memory = None if self._has_log else tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")
+        #: Held by who changes what runs.
+        self.changing = threading.RLock()
+        self._control = Control(self, path)
+        self._knowing = Knowing(self._learn, self.changing)
+        self._engine = Engine(b"", self._control.answer)
+        self._intake = Part("intake", "cepheid.service.intake", b"") if self._has_log else None
+        #: What brings in the streams' sources, where some need it.
+        self._sources = Part("sources", "cepheid.service.sources", b"")
+        self._told_sources = b""
+        self._renewing = threading.Lock()
+        self._page: MetricsPage | None = None
+        try:
+            self.keep(app)
+        except ValueError as refused:
+            self._clear()
+            raise ServiceFailed(str(refused)) from None
 
     def __enter__(self) -> Supervisor:
         try:
-            for part in self.parts:
-                self._start(part)
+            for part in self._parts:
+                part.start()
+            self._told_sources = self._sources.given
+            self._knowing.start(self._config.log)
+            service = self.app.sections.service
+            if service is not None and service.metrics is not None:
+                self._page = MetricsPage(self.stats, service.metrics, self._token)
         except BaseException:
             self.stop()
             raise
@@ -100,58 +87,166 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ends the engine, then the intake."""
-        for part in reversed(self.parts):
+        self._knowing.close()
+        if self._page is not None:
+            self._page.close()
+        for part in reversed(self._parts):
             part.stop()
-        self._folder.cleanup()
+        self._clear()
 
-    def _start(self, part: Part) -> None:
-        """Starts a part with what was last applied."""
-        if part.name == "intake":
-            part.given = self._applied.intake() or part.given
-        part.start()
-        if part.name == "intake" and part.process is not None:
-            self._applied.intake_started(part.process.pid)
+    def _clear(self) -> None:
+        if self._memory is not None:
+            self._memory.cleanup()
+
+    @property
+    def _parts(self) -> list[Part]:
+        # The intake first, because the engine follows its log; then what sends to it.
+        parts: list[Part] = [self._engine] if self._intake is None else [self._intake, self._engine]
+        return [*parts, self._sources] if self._sources.given else parts
+
+    def keep(self, app: Application) -> None:
+        """From now on, parts that are started are told this application. ValueError if it can't be run."""
+        self._tell(app, self._knowing.plan_of(app))
+        self.app = app
+
+    def _tell(self, app: Application, plan: Plan) -> None:
+        """Makes this what parts that are started are told."""
+        log = Path(self._memory.name) if self._memory is not None else None
+        config: IntakeConfig = config_of(app, plan=plan, token=self._token, memory=log)
+        told = config.to_json()
+        self._job = job_of(app, plan, config.log)
+        order = {
+            "job": self._job,
+            "log": str(config.log),
+            "intake": None if self._has_log else told,
+            "suppliers": suppliers_address(app),
+            "deliver": consumers_address(app),
+            "token": self._token,
+        }
+        self._engine.given = json.dumps(order).encode()
+        if self._intake is not None:
+            self._intake.given = told.encode()
+        self._config = config
+        sources = order_of(app, suppliers_address(app), self._token)
+        self._sources.given = b"" if sources is None else json.dumps(sources).encode()
+
+    def _learn(self, version: int, learned: list[Learned]) -> None:
+        """The engine judges by another version of the knowledge, and so does the next one."""
+        told = None
+        while told is not self._engine.process:  # one that died meanwhile has begun with what was told before
+            told = self._engine.process
+            self._engine.call({"learn": [version, learned]})
+            self._tell(self.app, self._knowing.plan)
+
+    def change_engine(self) -> Changes:
+        """The engine goes on with what is kept. ValueError if it can't."""
+        answer = self._engine.call({"change": self._job})
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return Changes.named(answer["changed"])
+
+    def reload_intake(self) -> None:
+        """The intake goes on with what is kept. IntakeError if it can't."""
+        reload(self._config, self.suppliers[0], self._wake_intake)
+        self._renew_sources()
+
+    def _renew_sources(self) -> None:
+        """The sources are those of what is kept: the process is told at its start, and is started anew."""
+        with self._renewing:
+            if self._sources.given == self._told_sources:
+                return
+            self._sources.stop()
+            self._sources.process = None
+            if self._sources.given:
+                self._sources.start()
+            self._told_sources = self._sources.given
+
+    def _wake_intake(self) -> None:
+        if self._intake is None:
+            self._engine.call({"wake": True})
+        elif self._intake.process is not None:
+            self._intake.process.send_signal(signal.SIGHUP)
 
     @property
     def suppliers(self) -> list[str]:
         """Where suppliers connect."""
-        for part in self.parts:
-            found = part.ready.get("listening") or part.ready.get("suppliers")
-            if found:
-                return list(found)
-        return []
+        ready = self._engine.ready if self._intake is None else self._intake.ready
+        return list(ready["suppliers" if self._intake is None else "listening"])
 
     @property
     def consumers(self) -> str:
         """Where consumers connect."""
-        return str(self.parts[-1].ready["consumers"])
+        return str(self._engine.ready["consumers"])
+
+    @property
+    def metrics(self) -> str | None:
+        """Where the page for Prometheus is, if there is one."""
+        return None if self._page is None else self._page.url
+
+    @property
+    def notices(self) -> list[str]:
+        """What the engine has to say of the machine."""
+        return list(self._engine.ready["notices"])
+
+    def stats(self) -> Mapping[str, Any]:
+        """The engine's books, and how far the pipeline on Spark says it is, if it runs."""
+        found: dict[str, Any] = self._engine.call({"stats": True})["stats"]
+        return {**found, "pipeline": self._pipeline()}
+
+    def _pipeline(self) -> list[dict[str, Any]]:
+        try:
+            said = json.loads((self._config.log / PIPELINE).read_text())
+        except (OSError, ValueError):
+            return []
+        return list(said["parts"]) if time.time() - said["time"] < _SPARK_SILENT else []
 
     def watch(self, stop: int, say: Callable[[str], object]) -> None:
-        """Starts again what dies, until the file descriptor `stop` brings a signal; SIGHUP goes on to the engine."""
+        """Starts again what dies, until the file descriptor `stop` brings a signal; SIGHUP applies the file."""
         while True:
-            watched = {os.pidfd_open(part.process.pid): part for part in self.parts if part.process is not None}
+            watched = {}
+            for part in self._parts:
+                process = part.process
+                with suppress(ProcessLookupError):  # a change is ending it
+                    if process is not None:
+                        watched[os.pidfd_open(process.pid)] = part, process
             try:
-                readable, _, _ = select.select([stop, *watched], [], [])
+                # Not for ever: a change may have brought another part.
+                readable, _, _ = select.select([stop, *watched], [], [], _LOOK)
             finally:
                 for descriptor in watched:
                     os.close(descriptor)
             if stop in readable:
                 if set(os.read(stop, 64)) != {signal.SIGHUP}:
                     return
-                engine = self.parts[-1].process
-                if engine is not None and engine.poll() is None:
-                    engine.send_signal(signal.SIGHUP)
+                # Loading takes its time, in which parts may die.
+                threading.Thread(target=self._hang_up, args=(say,), name="apply", daemon=True).start()
             for descriptor in readable:
                 if descriptor != stop:
-                    self._revive(watched[descriptor], say)
+                    part, process = watched[descriptor]
+                    with self._renewing if part is self._sources else nullcontext():
+                        if part.process is process:  # and not one that a change has ended
+                            self._revive(part, say)
+
+    def _hang_up(self, say: Callable[[str], object]) -> None:
+        answer = self._control.answer({})
+        if "error" in answer:
+            say(f"the application was not applied:\n{answer['error']}")
+        else:
+            say("\n".join(["the application was applied:", *Changes.of(answer["changes"]).lines()]))
 
     def _revive(self, part: Part, say: Callable[[str], object]) -> None:
         assert part.process is not None
-        code = part.process.wait()
-        part.stop()
-        now = time.monotonic()
-        part.deaths = [*(death for death in part.deaths if now - death < _WINDOW), now]
-        if len(part.deaths) >= _DEATHS:
-            raise ServiceFailed(f"the {part.name} died {_DEATHS} times in {_WINDOW:.0f} s, last with code {code}")
-        self._start(part)
-        say(f"the {part.name} died with code {code}, and was started again in {time.monotonic() - now:.2f} s")
+        began, code = time.monotonic(), part.process.wait()
+        while True:
+            part.stop()
+            now = time.monotonic()
+            part.deaths = [*(death for death in part.deaths if now - death < _WINDOW), now]
+            if len(part.deaths) >= _DEATHS:
+                raise ServiceFailed(f"the {part.name} died {_DEATHS} times in {_WINDOW:.0f} s, last with code {code}")
+            try:
+                part.start()
+            except Died:
+                code = part.process.wait()
+            else:
+                break
+        say(f"the {part.name} died with code {code}, and was started again in {time.monotonic() - began:.2f} s")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cepheid import _native
 from cepheid.app.application import Application
 from cepheid.plan.planner import Plan
-from cepheid.service.functions import Function, Functions
-from cepheid.service.lowering import lower
+from cepheid.service.job import graph_job
 from cepheid.service.received import Received
+from cepheid.service.running.functions import Functions
+
+if TYPE_CHECKING:
+    from cepheid.service.running.functions import Function
 
 
 class VirtualClock:
@@ -22,9 +25,9 @@ class VirtualClock:
         self, application: Application | Plan, *, functions: Mapping[str, Function] | None = None, replace: bool = False
     ) -> None:
         plan = application.plan() if isinstance(application, Application) else application
-        self._functions = Functions(plan, functions or {})
-        spec = lower(plan, replace=replace)
-        self._clock = _native.VirtualClock(spec, self._functions.python, self._functions.addresses)
+        job = graph_job(plan, "application", replace=replace)
+        self._functions = Functions(job["functions"], functions or {})
+        self._clock = _native.VirtualClock(job["spec"], self._functions.python, self._functions.addresses)
         self._numbers = count(1)
 
     def push(self, stream: str, time: int, attributes: Mapping[str, Any], id: int | str | None = None) -> bool:

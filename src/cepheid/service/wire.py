@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 import struct
@@ -96,6 +97,16 @@ def parse_address(address: str) -> tuple[str, int] | str:
     if scheme == "tcp" and host and port.isdecimal():
         return host.strip("[]"), int(port)
     raise ValueError(f"'{address}' is no address; write unix:path or tcp:host:port")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def connect(address: str, timeout: float) -> socket.socket:

@@ -1,4 +1,4 @@
-"""An application on Spark: its file inputs, through the pipeline, into its archive."""
+"""An application on Spark: the files and topics that it reads; the files through the pipeline into its archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from cepheid.app import Application
-from cepheid.app.schema import FilesSource
+from cepheid.app.schema import FilesSource, KafkaSource
 from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
@@ -27,6 +27,25 @@ class FileInput:
     path: str
     format: Format
     streams: tuple[Stream, ...]
+
+
+@dataclass(frozen=True)
+class TopicInput:
+    """A topic of Kafka, and the streams whose records are in it."""
+
+    brokers: str
+    topic: str
+    streams: tuple[Stream, ...]
+
+
+def topic_inputs(app: Application) -> list[TopicInput]:
+    """The topics that Spark reads itself: with a service a bridge brings them into its log instead."""
+    service = app.sections.service
+    by_place: dict[tuple[str, str], list[Stream]] = {}
+    for name, section in app.sections.streams.items():
+        if isinstance(section.source, KafkaSource) and (service is None or service.log is None):
+            by_place.setdefault((section.source.brokers, section.source.topic), []).append(app.graph.streams[name])
+    return [TopicInput(brokers, topic, tuple(streams)) for (brokers, topic), streams in by_place.items()]
 
 
 def file_inputs(app: Application) -> list[FileInput]:

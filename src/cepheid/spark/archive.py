@@ -1,6 +1,8 @@
 """The archive: every event, in a table for each stream, and every dead letter, each exactly once.
 
-    <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by
+    <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by;
+                               log_offset and log_late of what came through the log; log_duplicate, where files had
+                               an event of the same id before
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
     <archive>/_checkpoints/    what the pipelines into this archive have read
 
@@ -23,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
@@ -45,9 +47,18 @@ DEAD_LETTERS: Final = "_dead_letters"
 CHECKPOINTS: Final = "_checkpoints"
 #: The column that tables are partitioned by.
 DAY: Final = "day"
+#: Where an event stands in the log that it came through, and whether it was late there (rule E4).
+LOG_OFFSET: Final = "log_offset"
+LOG_LATE: Final = "log_late"
+#: Whether an event of the same id had come before, from files; the log's archive has the first only.
+LOG_DUPLICATE: Final = "log_duplicate"
+#: The order of records in a batch.
+_PLACE: Final = "log_place"
 #: What Delta says to all but one of those who make a table at the same time, or add a column to it.
 _CONFLICTS: Final = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _ATTEMPTS: Final = 5
+#: What Spark and Delta say where there is no table.
+_NO_TABLE: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 #: Stands for rows of a commit beyond those that were announced; there should never be any.
 _UNEXPLAINED: Final = "unexplained"
 _DEAD_LETTER_SCHEMA: Final = (
@@ -100,7 +111,7 @@ def check_writable(archive: Archive, streams: Sequence[Stream]) -> None:
     The folder is made and a file written into it, since permission bits don't tell everything: not to root, nor of a
     read-only or full disk.
     """
-    check_columns(streams, reserved=[DAY])
+    check_columns(streams, reserved=[DAY, LOG_OFFSET, LOG_LATE, LOG_DUPLICATE, _PLACE])
     path = local(archive.path)
     if path is None:
         return  # Spark alone can tell
@@ -129,21 +140,64 @@ def append_batch(validated: DataFrame, streams: Sequence[Stream], archive: Archi
 
     The same batch again, whole or after a failure half-way, adds only what is not there yet.
     """
-    validated = validated.persist()  # parsed once, for all tables
+    validated = validated.withColumn(_PLACE, sf.monotonically_increasing_id()).persist()  # parsed once, for all tables
     try:
         counts = _count(validated, streams)
         for stream in streams:
-            rows = counts.archived[stream.name]
-            if rows:
-                events = validated.transform(events_of(stream)).withColumn(DAY, _day(sf.col("time")))
-                _write(events, archive, stream.name, batch, {stream.name: rows})
+            if rows := counts.archived[stream.name]:
+                own = _marked(validated, archive, stream, batch).withColumn(DAY, day_of(sf.col("time")))
+                _write(own, archive, stream.name, batch, {stream.name: rows})
         if counts.dead_letters:
             letters = validated.transform(dead_letters()).select(sf.current_timestamp().alias("received"), "*")
-            letters = letters.withColumn(DAY, _day(sf.col("received")))
-            _write(letters, archive, DEAD_LETTERS, batch, counts.dead_letters)
+            append_letters(letters, archive, batch, counts.dead_letters)
     finally:
         validated.unpersist()
     return counts
+
+
+def append_events(events: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch) -> tuple[Counts, int]:
+    """Writes events, a column of structs for each stream as `validate` has them.
+
+    Says how many there were, and how many rows had none.
+    """
+    events = events.withColumn("code", sf.lit(None)).persist()
+    try:
+        counts = _count(events, streams)
+        for stream in streams:
+            if rows := counts.archived[stream.name]:
+                rows_of = events.transform(events_of(stream)).withColumn(DAY, day_of(sf.col("time")))
+                _write(rows_of, archive, stream.name, batch, {stream.name: rows})
+    finally:
+        events.unpersist()
+    own = {stream.name: counts.archived[stream.name] for stream in streams}
+    return Counts(own, {}), sum(counts.archived.values()) - sum(own.values())
+
+
+def append_letters(letters: DataFrame, archive: Archive, batch: Batch, counts: Mapping[str, int]) -> None:
+    """Writes dead letters, of which there are so many by code."""
+    _write(letters.withColumn(DAY, day_of(sf.col("received"))), archive, DEAD_LETTERS, batch, counts)
+
+
+def _marked(validated: DataFrame, archive: Archive, stream: Stream, batch: Batch) -> DataFrame:
+    """The events of a stream, with a mark on those whose id an earlier one had, here or in the table (rule E4).
+
+    Mostly there are none, and ids go up: then the table's statistics tell, and nothing else is read.
+    """
+    column = event_column(stream)
+    events = validated.where(sf.col(column).isNotNull()).select(f"{column}.*", _PLACE)
+    count, different, low, high = events.agg(
+        sf.count("id"), sf.count_distinct("id"), sf.min("id"), sf.max("id")
+    ).collect()[0]
+    before = read(validated.sparkSession, archive, stream, late=True)
+    if archive.format == "parquet":  # what an interrupted run of this batch left will be replaced
+        before = before.where(~sf.input_file_name().contains(f"/batch={batch.writer}-{batch.number}/"))
+    before = before.where(sf.col("id").between(low, high)).select("id", sf.lit(True).alias("before")).distinct()
+    if count == different and before.isEmpty():
+        return events.drop(_PLACE)
+    rank = sf.row_number().over(Window.partitionBy("id").orderBy(_PLACE))
+    repeated = (sf.col("rank") > 1) | sf.col("before").isNotNull()
+    ranked = events.withColumn("rank", rank).join(before, "id", "left").withColumn(LOG_DUPLICATE, repeated)
+    return ranked.drop(_PLACE, "rank", "before")
 
 
 def _count(validated: DataFrame, streams: Sequence[Stream]) -> Counts:
@@ -157,7 +211,7 @@ def _count(validated: DataFrame, streams: Sequence[Stream]) -> Counts:
     return Counts(archived, {row["code"]: row["count"] for row in rows if row["code"] is not None})
 
 
-def _day(time: Column) -> Column:
+def day_of(time: Column) -> Column:
     """The day in UTC, whatever the session's time zone is."""
     return sf.date_from_unix_date(sf.floor(sf.unix_seconds(time) / sf.lit(86_400)).cast("int"))
 
@@ -192,10 +246,25 @@ def _parquet_folder(archive: Archive, table: str, batch: Batch) -> str:
     return f"{archive.table(table)}/batch={batch.writer}-{batch.number}"
 
 
-def read(spark: SparkSession, archive: Archive, stream: Stream) -> DataFrame:
-    """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet."""
-    schema = event_schema(declared_for_spark(stream)).add(DAY, st.DateType())
-    return _read(spark, archive, stream.name, schema)
+def read(spark: SparkSession, archive: Archive, stream: Stream, *, late: bool = False) -> DataFrame:
+    """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet.
+
+    What came late through the log takes part in no query (rule E4), and is there only with `late`: then log_offset and
+    log_late tell, both null of what came from files. The second of two with one id is not there.
+    """
+    schema = logged_schema(stream).add(LOG_DUPLICATE, st.BooleanType()).add(DAY, st.DateType())
+    events = _read(spark, archive, stream.name, schema)
+    if LOG_DUPLICATE in events.columns:
+        events = events.where(f"NOT coalesce({LOG_DUPLICATE}, false)").drop(LOG_DUPLICATE)
+    if LOG_LATE not in events.columns:
+        events = events.withColumns({LOG_OFFSET: sf.lit(None).cast("long"), LOG_LATE: sf.lit(None).cast("boolean")})
+    return events if late else events.where(f"NOT coalesce({LOG_LATE}, false)").drop(LOG_OFFSET, LOG_LATE)
+
+
+def logged_schema(stream: Stream) -> st.StructType:
+    """The columns of a stream's events that came through the log."""
+    schema = event_schema(declared_for_spark(stream))
+    return schema.add(LOG_OFFSET, st.LongType()).add(LOG_LATE, st.BooleanType())
 
 
 def read_dead_letters(spark: SparkSession, archive: Archive) -> DataFrame:
@@ -211,7 +280,7 @@ def _read(spark: SparkSession, archive: Archive, table: str, schema: st.StructTy
                 return spark.read.format("delta").load(path)
         return spark.read.schema(schema).option("basePath", path).parquet(literal(path)).drop("batch")
     except AnalysisException as error:
-        if error.getCondition() in ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE"):
+        if error.getCondition() in _NO_TABLE:
             return spark.createDataFrame([], schema)
         raise
 
@@ -229,6 +298,22 @@ def committed(
     if table != DEAD_LETTERS:
         return {table: rows.count()}
     return {row["code"]: row["count"] for row in rows.groupBy("code").count().collect()}
+
+
+def last_batch(spark: SparkSession, archive: Archive, table: str, writer: str) -> int:
+    """The number of the last batch of a writer that a table has; -1 if it has none."""
+    path = archive.table(table)
+    if archive.format == "parquet":
+        folder = local(path)
+        done = [] if folder is None else [f for f in folder.glob(f"batch={writer}-*") if (f / "_SUCCESS").exists()]
+        return max((int(f.name.rpartition("-")[2]) for f in done), default=-1)
+    try:
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{path.replace('`', '``')}`").select("userMetadata").collect()
+    except AnalysisException as error:
+        if error.getCondition() in _NO_TABLE:
+            return -1
+        raise
+    return max((int(note["batch"]) for row in history if (note := _note(row[0])).get("writer") == writer), default=-1)
 
 
 def _note(metadata: str | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Clocks:
         """What the time column says of itself; None if nothing."""
         said: dict[str, Any] = next((f.metadata or {} for f in frame.schema.fields if f.name == time), {})
         everywhere = {"": said[_SPARK_DELAY] * 1000} if _SPARK_DELAY in said else {}
-        if METADATA in said and set(LOG_COLUMNS) <= set(frame.columns):
-            log = said[METADATA]
-            return Clocks({**everywhere, **log.get("lateness", {})}, log.get("idle", {}), flagged=True)
+        if METADATA in said:
+            own, flagged = said[METADATA], set(LOG_COLUMNS) <= set(frame.columns)
+            return Clocks({**everywhere, **own.get("lateness", {})}, own.get("idle", {}), flagged)
         return Clocks(everywhere, {}, flagged=False) if everywhere else None

@@ -1,7 +1,7 @@
-"""The Delta jars that Spark needs: pinned, fetched once through the Ivy that pyspark ships, and cached.
+"""The jars that Spark needs for Delta and Kafka: pinned, fetched once through the Ivy that pyspark ships, and cached.
 
 Only jars that pyspark does not ship itself are listed.
-`python -m cepheid.spark.jars` fetches them and prints their folder.
+`python -m cepheid.spark.jars` fetches those of Delta and prints their folder; those of Kafka come when they are needed.
 """
 
 import fcntl
@@ -87,66 +87,117 @@ DELTA = (
 )
 
 
+#: Spark's connector for 4.2 asks for a token provider 4.2.0, which is not published; 4.0.0 is the same to it.
+KAFKA = (
+    Jar(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    Jar(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    Jar(
+        "org.apache.kafka", "kafka-clients", "3.9.2", "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8"
+    ),
+    Jar(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.13.1",
+        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    """Jars that come together."""
+
+    name: str
+    folder: str
+    jars: tuple[Jar, ...]
+
+    def place(self) -> Path:
+        home = os.environ.get("CEPHEID_HOME") or "~/.cache/cepheid"
+        return Path(home).expanduser().absolute() / "jars" / self.folder
+
+
+_DELTA = _Bundle(f"Delta {DELTA_VERSION}", f"delta-{DELTA_VERSION}-spark-4.2", DELTA)
+_KAFKA = _Bundle("Kafka connector", "kafka-spark-4.2", KAFKA)
+
+
 class JarsUnavailable(RuntimeError):
     """The jars are not cached and could not be fetched. The message says why and what to do."""
 
 
 def delta_jars() -> list[Path]:
     """The cached jar files, for `spark.jars`; fetches them if one is absent. Raises JarsUnavailable, JavaMissing."""
-    folder = jars_folder()
-    files = [folder / jar.file_name for jar in DELTA]
+    return _jars(_DELTA)
+
+
+def kafka_jars() -> list[Path]:
+    """Likewise those by which Spark reads and writes Kafka."""
+    return _jars(_KAFKA)
+
+
+def _jars(bundle: _Bundle) -> list[Path]:
+    folder = bundle.place()
+    files = [folder / jar.file_name for jar in bundle.jars]
     if not _all_there(files):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _lock(folder / ".lock"):
+            with _lock(bundle):
                 if not _all_there(files):
-                    _fetch(folder)
+                    _fetch(bundle)
         except OSError as error:
-            raise _unavailable(folder, f"the cache cannot be written: {error}") from error
+            raise _unavailable(bundle, f"the cache cannot be written: {error}") from error
     return files
 
 
 def jars_folder() -> Path:
-    """Where the jars are cached: under $CEPHEID_HOME, or else ~/.cache/cepheid."""
-    home = os.environ.get("CEPHEID_HOME") or "~/.cache/cepheid"
-    return Path(home).expanduser().absolute() / "jars" / f"delta-{DELTA_VERSION}-spark-4.2"
+    """Where the jars of Delta are cached: under $CEPHEID_HOME, or else ~/.cache/cepheid."""
+    return _DELTA.place()
 
 
 def _all_there(files: list[Path]) -> bool:
     return all(file.is_file() for file in files)
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(bundle: _Bundle) -> None:
     """Downloads into a folder beside the target, checks, then moves each file into place in one step."""
-    print(f"cepheid: fetching the Delta {DELTA_VERSION} jars for Spark into {folder}", file=sys.stderr, flush=True)
+    folder = bundle.place()
+    print(f"cepheid: fetching the {bundle.name} jars for Spark into {folder}", file=sys.stderr, flush=True)
     for leftover in folder.glob(".fetch-*"):  # of a process that was killed; the lock says that none is at work
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
         work = Path(temporary)
         try:
-            _run_ivy(work)
+            _run_ivy(work, bundle.jars)
         except subprocess.TimeoutExpired as error:
-            raise _unavailable(folder, f"the download took more than {TIMEOUT_SECONDS:.0f} s") from error
+            raise _unavailable(bundle, f"the download took more than {TIMEOUT_SECONDS:.0f} s") from error
         except subprocess.CalledProcessError as error:
             reason = "\n".join(f"  {line.strip()}" for line in error.stdout.splitlines()[-3:] if line.strip())
-            raise _unavailable(folder, f"the download failed:\n{reason}") from error
-        for jar in DELTA:
+            raise _unavailable(bundle, f"the download failed:\n{reason}") from error
+        for jar in bundle.jars:
             file = work / "jars" / jar.file_name
             if not file.is_file():
-                raise _unavailable(folder, f"{jar.file_name} was not among the files that came")
+                raise _unavailable(bundle, f"{jar.file_name} was not among the files that came")
             found = hashlib.sha256(file.read_bytes()).hexdigest()
             if found != jar.sha256:
-                raise _unavailable(folder, f"{jar.file_name} has SHA-256 {found}, but {jar.sha256} is pinned")
-        for jar in DELTA:
+                raise _unavailable(bundle, f"{jar.file_name} has SHA-256 {found}, but {jar.sha256} is pinned")
+        for jar in bundle.jars:
             (work / "jars" / jar.file_name).replace(folder / jar.file_name)
 
 
-def _run_ivy(work: Path) -> None:
+def _run_ivy(work: Path, jars: tuple[Jar, ...]) -> None:
     """Ivy knows Maven Central by itself. Everything it writes stays in `work`."""
-    # DELTA is complete, so Ivy need not look for more: conf master is the jar itself, without its dependencies.
+    # The jars are complete, so Ivy need not look for more: conf master is the jar itself, without its dependencies.
     dependencies = "".join(
-        f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.version}" conf="*->master"/>'
-        for jar in DELTA
+        f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.version}" conf="*->master"/>' for jar in jars
     )
     module = work / "ivy.xml"
     module.write_text(
@@ -176,10 +227,10 @@ def _ivy() -> Path:
     return found[-1]
 
 
-def _unavailable(folder: Path, reason: str) -> JarsUnavailable:
-    names = "\n".join(f"  {jar.organisation}:{jar.name}:{jar.version}" for jar in DELTA)
+def _unavailable(bundle: _Bundle, reason: str) -> JarsUnavailable:
+    names = "\n".join(f"  {jar.organisation}:{jar.name}:{jar.version}" for jar in bundle.jars)
     return JarsUnavailable(
-        f"the Delta jars that Spark needs are not in {folder}, and {reason}\n"
+        f"the {bundle.name} jars that Spark needs are not in {bundle.place()}, and {reason}\n"
         "Check the network and try again (behind a proxy: "
         "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'),\n"
         "or copy that folder from a machine that has it, or point CEPHEID_HOME to a cache. It has to hold:\n"
@@ -188,8 +239,9 @@ def _unavailable(folder: Path, reason: str) -> JarsUnavailable:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(bundle: _Bundle) -> Iterator[None]:
     """Holds a lock file, so that of two processes one fetches; the kernel drops the lock of one that dies."""
+    path = bundle.place() / ".lock"
     deadline = time.monotonic() + TIMEOUT_SECONDS
     with path.open("w") as file:
         while True:
@@ -199,7 +251,7 @@ def _lock(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     reason = f"another process has held {path} for {TIMEOUT_SECONDS:.0f} s"
-                    raise _unavailable(path.parent, reason) from None
+                    raise _unavailable(bundle, reason) from None
                 time.sleep(0.1)
         yield
 

@@ -37,6 +37,8 @@ from cepheid.plan.matcher import Matcher
 from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
 from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known
+from cepheid.spark.meaning import Meaning, matching_by
+from cepheid.spark.meaning import divided as divided_by
 from cepheid.spark.slices import always_bound, in_slices, reach, sliced
 from cepheid.spark.validate import Transform
 
@@ -146,8 +148,21 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
         from cepheid.spark.streaming import match_stream
 
         return match_stream(events, checked, columns, now, schema, live)
-    gathered = _gather(only_relevant(events, checked, now), checked)
+    events = only_relevant(events, checked, now)
+    meaning = None if is_alone(checked) or key_columns(checked) else Meaning.of(checked)
+    if meaning is not None:
+        return _matched_by(events, checked, meaning, now, schema)
+    gathered = _gather(events, checked)
     return gathered.mapInArrow(matching(checked, now, schema, by_slices="since" in gathered.columns), schema)
+
+
+def _matched_by(events: DataFrame, checked: Checked, meaning: Meaning, now: int, schema: st.StructType) -> DataFrame:
+    """The matches of events that have no attribute in common, but something that is known of them."""
+    place = places(checked)
+    buckets = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    work = matching_by(checked, meaning, now, schema, ["stream", "id", "time", *place], buckets)
+    found = divided_by(events, checked, meaning, place, buckets).mapInArrow(work, schema)
+    return found.dropDuplicates(["id"]) if meaning.is_hidden else found
 
 
 def _tree(query: Query) -> syntax.Query:
@@ -390,8 +405,10 @@ def _names(checked: Checked, variable: str, name: str) -> set[str]:
 def matching(
     checked: Checked, now: int, schema: st.StructType, *, by_slices: bool = False
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The matcher as a task runs it, over complete input in order of time, or of slices and time."""
+    """The matcher as a task runs it: over complete input in order of time, or of slices and time; in any order where
+    each event matches by itself."""
     names = [*(["stream"] if len(checked.streams) > 1 else []), "id", "time", *places(checked)]
+    alone = is_alone(checked)
     target = to_arrow_schema(schema, timezone="UTC")
     several = _matchers(checked)
 
@@ -405,6 +422,12 @@ def matching(
             return
         matchers: list[Matcher] = []
         for rows in whole:
+            if alone:  # in no order: what is in the next rows may be earlier
+                matcher = Matcher(checked, now)
+                for batch in rows.to_batches():
+                    matcher.push_batch(batch)
+                yield from found(matcher, None)
+                continue
             # The rows of a task come in order of time, so none before the last one's is still to come.
             last = rows.column("time")[-1].as_py()
             parts = [rows]

@@ -149,7 +149,7 @@ class ArchiveRun:
         if archive.format == "delta":
             require_delta(spark)
         records = read_file_stream(spark, path, file_format, files_per_batch=files_per_batch)
-        self._checkpoint = archive.checkpoint(_input_name(path, file_format))
+        self._checkpoint = input_checkpoint(archive, path, file_format)
         query = records.writeStream.foreachBatch(self._archive_batch).option("checkpointLocation", self._checkpoint)
         #: Spark's own view of the run.
         self.query: StreamingQuery = (query.trigger(availableNow=True) if ends else query).start()
@@ -191,7 +191,7 @@ class ArchiveRun:
 
     def _process(self, records: DataFrame, number: int) -> None:
         if self._writer is None:
-            self._writer = _query_id(self._spark, self._checkpoint)
+            self._writer = query_id(self._spark, self._checkpoint)
         tally = Observation()
         tallied = sf.count(sf.lit(1)).alias("read")
         is_lines = self._format == "jsonl"
@@ -240,12 +240,13 @@ def essence(story: str) -> str:
     return lines[0]
 
 
-def _input_name(path: str | Path, file_format: Format) -> str:
-    """The name of an input's checkpoint."""
-    return f"{file_format}-{hashlib.blake2b(normal(path).encode(), digest_size=8).hexdigest()}"
+def input_checkpoint(archive: Archive, path: str | Path, file_format: Format) -> str:
+    """The checkpoint of an input, in the archive that it goes to."""
+    name = hashlib.blake2b(normal(path).encode(), digest_size=8).hexdigest()
+    return archive.checkpoint(f"{file_format}-{name}")
 
 
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
+def query_id(spark: SparkSession, checkpoint: str) -> str:
     """The id that Spark gave to the query when it made the checkpoint: the same after a restart, new in a new one."""
     row = spark.read.schema("id STRING").json(literal(f"{checkpoint}/metadata")).first()
     if row is None:

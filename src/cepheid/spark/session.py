@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cepheid.spark.jars import delta_jars
+from cepheid.spark.jars import delta_jars, kafka_jars
 from cepheid.spark.java import find_java
 
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -79,6 +79,11 @@ def _joined(present: str | None, added: list[str]) -> str:
     return ",".join(dict.fromkeys([*(present or "").split(","), *added])).strip(",")
 
 
+def with_kafka() -> dict[str, str]:
+    """Settings for a session that reads and writes topics of Kafka: `session(**with_kafka())`."""
+    return {"spark.jars": ",".join(map(str, kafka_jars()))}
+
+
 def session(name: str = "cepheid", **conf: str) -> SparkSession:
     """The caller's active session as it is, or else a new local one, quiet and reachable from this machine only.
 
@@ -91,7 +96,8 @@ def session(name: str = "cepheid", **conf: str) -> SparkSession:
         pass  # there is none
     os.environ["JAVA_HOME"] = str(find_java().home)
     builder = _with_defaults(SparkSession.Builder(), conf | {"spark.app.name": name})
-    _with_defaults(configure(builder), _OURS | {"spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))})
+    parts = {"spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
+    _with_defaults(configure(builder), _OURS | parts)
     if builder._options["spark.master"].startswith("local"):
         _with_defaults(builder, {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
         # Not whatever `python3` is on PATH, or in a profile: the workers must be able to import cepheid.

@@ -6,6 +6,7 @@ each file: `source` alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -40,6 +41,14 @@ def read_files(spark: SparkSession, path: str | Path, file_format: Format = "jso
     return _records(spark.read, path, file_format)
 
 
+def read_these(spark: SparkSession, files: Sequence[str], file_format: Format) -> DataFrame:
+    """The records of some files, which are there."""
+    patterns = [literal(file) for file in files]
+    if file_format == "jsonl":
+        return _records_of(spark.read.option("lineSep", "\n").text(patterns))
+    return spark.read.format("binaryFile").schema(_FILE).load(patterns).selectExpr(_SOURCE)
+
+
 def read_file_stream(
     spark: SparkSession, path: str | Path, file_format: Format = "jsonl", *, files_per_batch: int = FILES_PER_BATCH
 ) -> DataFrame:
@@ -48,6 +57,23 @@ def read_file_stream(
     A file must come complete, as by renaming, and never change: what is added to one that was read is not seen.
     """
     return _records(spark.readStream.option("maxFilesPerTrigger", files_per_batch), path, file_format)
+
+
+def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
+    """The records of a topic of Kafka from its beginning, each once; the session needs the settings `with_kafka`.
+
+    A broker that is away is asked again for a minute; then the query fails, and says so.
+    """
+    options = {
+        "kafka.bootstrap.servers": brokers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "kafka.default.api.timeout.ms": "60000",
+    }
+    messages = spark.readStream.format("kafka").options(**options).load()
+    source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
+    return messages.selectExpr("coalesce(value, X'') AS raw", source)
 
 
 def check_input(path: str | Path, file_format: Format) -> None:
@@ -82,7 +108,10 @@ def _records(reader: Reader, path: str | Path, file_format: Format) -> DataFrame
 
 def _json_lines(reader: Reader, pattern: str) -> DataFrame:
     # A carriage return alone ends no line, here as in cepheid.model.lines.
-    lines = reader.option("lineSep", "\n").text(pattern)
+    return _records_of(reader.option("lineSep", "\n").text(pattern))
+
+
+def _records_of(lines: DataFrame) -> DataFrame:
     records = lines.where(f"trim(LEADING '{_BLANK}' FROM value) <> ''")
     # The cast keeps the bytes as they are, UTF-8 or not.
     return records.selectExpr("CAST(value AS BINARY) AS raw", _SOURCE)

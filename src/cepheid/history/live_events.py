@@ -1,0 +1,100 @@
+"""The events that a live query on Spark reads: from the log, or straight from files and Kafka, as one DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from cepheid.history import log_source
+from cepheid.history.log_source import log_schema
+from cepheid.knowledge.tables import Lookup
+from cepheid.language.checker import Checked
+from cepheid.model.streams import Stream
+from cepheid.spark.application import FileInput, TopicInput
+from cepheid.spark.clocks import LOG_COLUMNS, METADATA
+from cepheid.spark.sources import read_file_stream, read_topic
+from cepheid.spark.validate import declared_for_spark, events_of, validate
+
+Input: TypeAlias = FileInput | TopicInput
+
+
+class NotOnSpark(ValueError):
+    """Something that the pipeline can't run."""
+
+
+def read_events(
+    spark: SparkSession,
+    checked: Checked,
+    streams: Mapping[str, Stream],
+    log: Path | None,
+    inputs: Sequence[Input],
+) -> DataFrame:
+    """The events of a query's streams: stream, id, time and what it reads of them."""
+    wanted = {name: _as_read(checked, streams[name]) for name in checked.streams}
+    kinds = {stream.id_kind for stream in wanted.values()}
+    if len(kinds) > 1:
+        raise NotOnSpark(
+            f"the ids of {', '.join(wanted)} are numbers in one stream and text in another, and a DataFrame has one "
+            "type a column: give the streams `id: string`, or the query `engine: service`"
+        )
+    elsewhere = {s.name for given in inputs for s in given.streams}
+    logged = [stream for name, stream in wanted.items() if name not in elsewhere]
+    if logged and log is None:
+        raise NotOnSpark(
+            f"{', '.join(s.name for s in logged)}: a live query reads its events from the log, files or Kafka; give "
+            "the stream `source: {kind: files, path: ...}`, or the application a `service` with a log"
+        )
+    parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
+    if logged:
+        assert log is not None
+        events = _from_log(spark, log, logged)
+        if not parts:
+            return events
+        parts.append(events.where("NOT late AND NOT duplicate").drop(*LOG_COLUMNS))
+    events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    clocks = log_schema(list(wanted.values()))["time"].metadata[METADATA]
+    return events.withMetadata("time", {METADATA: clocks})
+
+
+def _as_read(checked: Checked, stream: Stream) -> Stream:
+    """The stream with the attributes that a query reads: others may have types that clash in a DataFrame."""
+    names = {r.names[stream.name] for r in checked.attributes.values() if stream.name in r.names}
+    for lookup in checked.lookups:
+        if isinstance(lookup, Lookup) and lookup.stream == stream.name:
+            names.update(lookup.key)
+    declared = declared_for_spark(stream)
+    attributes = {name: kind for name, kind in declared.attributes.items() if name in names}
+    return replace(declared, attributes=attributes, spellings={})
+
+
+def _from_log(spark: SparkSession, log: Path, streams: Sequence[Stream]) -> DataFrame:
+    options = {"path": str(log), "stream": ",".join(stream.name for stream in streams)}
+    if streams[0].id_kind == "string":
+        options["ids"] = "string"
+    return spark.readStream.format(log_source.NAME).options(**options).schema(log_schema(streams)).load()
+
+
+def records_of(spark: SparkSession, given: Input) -> DataFrame:
+    """What an input brings, judged: events and dead letters, as `validate` gives them."""
+    if isinstance(given, FileInput):
+        return read_file_stream(spark, given.path, given.format).transform(validate(given.streams, given.format))
+    return read_topic(spark, given.brokers, given.topic).transform(validate(given.streams))
+
+
+def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream]) -> DataFrame:
+    records = records_of(spark, given)
+    return reduce(
+        lambda one, other: one.unionByName(other, allowMissingColumns=True),
+        (_events(records, stream, wanted[stream.name]) for stream in given.streams if stream.name in wanted),
+    )
+
+
+def _events(records: DataFrame, stream: Stream, wanted: Stream) -> DataFrame:
+    columns: Iterable[str] = ("id", "time", *wanted.attributes)
+    return records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)

@@ -1,0 +1,157 @@
+"""What there is of the past: the archive, and what is not archived yet, from the log and from files; each event once.
+
+A stream without a table had no events yet. A table that is there but can't be read, or is not what the application
+declares, is never passed over: the answer would be partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from cepheid.app.application import Application
+from cepheid.history.damage import explaining_damage
+from cepheid.history.newer_files import NewerFiles, newer_files, read_newer
+from cepheid.history.tail import Tail, check_same_log, tail_of
+from cepheid.model.streams import Stream
+from cepheid.spark.application import archive_of, file_inputs
+from cepheid.spark.archive import DAY, LOG_LATE, Archive, day_of, read
+from cepheid.spark.places import exists, local
+from cepheid.spark.validate import declared_for_spark, event_schema
+
+#: Types in a table that a query may hold as another: nothing is lost.
+_WIDENED: Final = {("bigint", "double"), ("int", "bigint"), ("float", "double"), ("int", "double")}
+
+
+class ArchiveAbsent(FileNotFoundError):
+    """There is no archive where it should be."""
+
+
+class NothingToAsk(ValueError):
+    """The application keeps no events."""
+
+
+class ArchiveDiffers(ValueError):
+    """A table of the archive has another schema than the application declares."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The events of an application that have come."""
+
+    spark: SparkSession
+    archive: Archive | None
+    tail: Tail | None = None
+    files: tuple[NewerFiles, ...] = ()
+
+    def events(self, stream: Stream) -> DataFrame:
+        """The events of a stream: id, time, the attributes, and day.
+
+        Raises ArchiveDiffers, ArchiveDamaged and Hole.
+        """
+        parts = [] if self.archive is None else [self._archived(self.archive, stream)]
+        if self.tail is not None and self.tail.end > self.tail.start:
+            parts.append(self.tail.read(self.spark, stream).withColumn(DAY, day_of(sf.col("time"))))
+        newer = read_newer(self.spark, self.files, self.archive, stream)
+        if newer is not None:
+            newer = _first_of_each(newer, parts[0] if self.archive is not None else None)
+            parts.append(newer.withColumn(DAY, day_of(sf.col("time"))))
+        if not parts:
+            return self.spark.createDataFrame([], event_schema(declared_for_spark(stream)))
+        return reduce(DataFrame.unionByName, parts)
+
+    def _archived(self, archive: Archive, stream: Stream) -> DataFrame:
+        with self.explained([stream]):
+            frame = read(self.spark, archive, stream, late=True)
+        if self.tail is not None:
+            if not self.tail.committed:
+                check_same_log(frame, self.tail, stream.name)
+            frame = self.tail.archived(frame)
+        return self._as_declared(archive, frame.where(f"NOT coalesce({LOG_LATE}, false)"), stream)
+
+    def _as_declared(self, archive: Archive, frame: DataFrame, stream: Stream) -> DataFrame:
+        """The table with the columns that the stream has today; an attribute that is newer than the table is null."""
+        found = {field.name: field.dataType for field in frame.schema.fields}
+        by_lower = {name.lower(): name for name in found}
+        columns = []
+        for field in event_schema(declared_for_spark(stream)).fields:
+            name = by_lower.get(field.name.lower())
+            if name is None and field.name in ("id", "time"):
+                raise _differs(archive, stream, f"it has no column '{field.name}'")
+            if name is None:
+                columns.append(sf.lit(None).cast(field.dataType).alias(field.name))
+                continue
+            kinds = found[name].simpleString(), field.dataType.simpleString()
+            if kinds[0] != kinds[1] and kinds not in _WIDENED:
+                raise _differs(
+                    archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application"
+                )
+            columns.append(_column(name).cast(field.dataType).alias(field.name))
+        columns.append(sf.col(DAY))
+        return frame.select(*columns)
+
+    @contextmanager
+    def explained(self, streams: Iterable[Stream]) -> Iterator[None]:
+        """What fails inside because the tables of these streams are damaged is an ArchiveDamaged."""
+        if self.archive is None:
+            yield
+            return
+        with explaining_damage(self.spark, self.archive, list(streams)):
+            yield
+
+
+def _differs(archive: Archive, stream: Stream, what: str) -> ArchiveDiffers:
+    return ArchiveDiffers(
+        f"the archive of '{stream.name}', {archive.table(stream.name)}, is of another version of the application: "
+        f"{what}. Declare the stream as it was archived, or under another name"
+    )
+
+
+def _first_of_each(newer: DataFrame, archived: DataFrame | None) -> DataFrame:
+    """Of events with one id the first to arrive (rule E4): the one that is archived, or else the first in a file."""
+    columns = newer.columns
+    placed = newer.withColumn("place", sf.monotonically_increasing_id())
+    rank = sf.row_number().over(Window.partitionBy("id").orderBy("place"))
+    first = placed.withColumn("rank", rank).where("rank = 1")
+    if archived is not None:
+        first = first.join(archived.select("id"), "id", "left_anti")
+    return first.select(*(f"`{name}`" for name in columns))
+
+
+def _column(name: str) -> Column:
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def check_past(app: Application) -> None:
+    """Raises what can be known to be missing before Spark runs: NothingToAsk, ArchiveAbsent.
+
+    Files and the log are asked too; so an archive that is not there yet is missed only where there is neither.
+    """
+    section = app.sections.archive
+    inputs, tail = file_inputs(app), tail_of(app)
+    if section is None:
+        if not inputs and tail is None:
+            raise NothingToAsk(
+                f"'{app.name}' has no archive, no files and no log to ask; add `archive: {{path: data/archive}}`"
+            )
+        return
+    folder = local(section.path)
+    if folder is not None and exists(folder) and not folder.is_dir():
+        raise ArchiveAbsent(f"the archive '{folder}' is a file, not a folder; check `archive: {{path: ...}}`")
+    if folder is not None and not exists(folder) and not inputs and tail is None:
+        raise ArchiveAbsent(
+            f"there is no archive at '{folder}', and no log: nothing has come yet, or `archive: {{path: ...}}` is "
+            "another place. `cepheid run` archives what comes"
+        )
+
+
+def past_of(spark: SparkSession, app: Application) -> Past:
+    """What there is of an application's past now."""
+    archive = None if app.sections.archive is None else archive_of(app)
+    return Past(spark, archive, tail_of(app), tuple(newer_files(spark, app, archive)))

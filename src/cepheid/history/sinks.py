@@ -1,0 +1,73 @@
+"""Where the matches of a live query go: a Delta table, files, a topic of Kafka, the console; and into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import TimestampType
+
+from cepheid.app.schema import DeltaSink, FilesSink, KafkaSink, SinkSection
+from cepheid.model.events import Event
+from cepheid.service.supplier import Supplier
+
+Say: TypeAlias = Callable[[str], object]
+
+#: Rule O1; the session's time zone is UTC.
+_JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
+
+
+def writer_to(sink: SinkSection, matches: DataFrame, say: Say) -> DataStreamWriter:
+    """What writes a stream of matches to a sink; `say` prints what the console gets."""
+    if isinstance(sink, DeltaSink):
+        return matches.writeStream.format("delta").option("path", sink.path)
+    if isinstance(sink, FilesSink) and sink.format == "parquet":
+        return matches.writeStream.format("parquet").option("path", sink.path)
+    line = as_line(matches)
+    if isinstance(sink, FilesSink):
+        return matches.select(line.alias("value")).writeStream.format("text").option("path", sink.path)
+    if isinstance(sink, KafkaSink):
+        records = matches.select(sf.col("id").alias("key"), line.alias("value"))
+        return records.writeStream.format("kafka").options(
+            **{"kafka.bootstrap.servers": sink.brokers, "topic": sink.topic}
+        )
+    return matches.select("time", "id", line.alias("line")).writeStream.foreachBatch(_printing(say))
+
+
+def as_line(matches: DataFrame) -> Column:
+    """A match as a line of JSON, as `cepheid match` prints it."""
+    columns = [matches[name] for name in matches.columns]
+    if "events" not in matches.columns:  # of windows
+        columns.insert(2, sf.from_json(sf.lit("{}"), "map<string,string>").alias("events"))
+    return sf.to_json(sf.struct(*columns), _JSON)
+
+
+def _printing(say: Say) -> Callable[[DataFrame, int], None]:
+    def show(lines: DataFrame, _: int) -> None:
+        for row in lines.orderBy("time", "id").toLocalIterator():
+            say(row["line"])
+
+    return show
+
+
+def to_log(matches: DataFrame, name: str, intake: str, token: str | None) -> DataStreamWriter:
+    """What brings a query's matches into the log, as events of a stream of its name, for those who read it.
+
+    The match's id is the event's: one that comes again after a failure is a duplicate to the intake (rule E4).
+    """
+    select = matches.select("id", sf.unix_micros("time").alias("time"), "select.*")
+    select = select.withColumns(
+        {f.name: sf.unix_micros(f.name) for f in select.schema.fields if isinstance(f.dataType, TimestampType)}
+    )
+
+    def push(rows: DataFrame, _: int) -> None:
+        with Supplier(intake, token=token) as supplier:
+            for row in rows.orderBy("time", "id").toLocalIterator():
+                values = row.asDict()
+                supplier.push(Event(name, values.pop("id"), values.pop("time"), values))
+            supplier.flush()
+
+    return select.writeStream.foreachBatch(push)

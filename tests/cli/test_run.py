@@ -1,0 +1,126 @@
+"""`cepheid run`: an application whole, in real processes, one of which is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from cepheid.cli.pipeline import table
+from cepheid.cli.run import command
+from cepheid.history.pipeline import Status
+from cepheid.model.events import Event
+from cepheid.service.supplier import Supplier
+from tests.spark.test_streaming import delta_ids
+
+pytestmark = pytest.mark.spark
+
+APP: Final = """
+name: plant
+streams:
+  air: {attributes: {sensor: string, flow: float}, key: sensor}
+archive: {path: archive}
+service: {listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {path: log}}
+queries:
+  rising:
+    text: |
+      SELECT ?p.sensor FROM (?p, air), (?q, air) SEQ (?p, ?q) WINDOW (?p, ?q, 50ms)
+      JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
+"""
+#: How long a loaded machine may take to start Spark and have it do its first work.
+PATIENCE: Final = 240.0
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (folder / "app.yaml").write_text(APP)
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cepheid.cli.main", "run", "app.yaml"], cwd=folder, stdout=said, stderr=said
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(90)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+def until(done: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert process.poll() is None, (folder / "said").read_text()
+        assert time.monotonic() < deadline, (folder / "said").read_text()
+        time.sleep(0.2)
+
+
+def push(folder: Path, numbers: range) -> None:
+    events = [Event("air", i, i * 10_000, {"sensor": f"D{i % 4}", "flow": float(i * i % 13)}) for i in numbers]
+    with Supplier(f"unix:{folder / 'intake.sock'}", patience=PATIENCE) as supplier:
+        supplier.push_many(events)
+        supplier.flush()
+
+
+def driver(run: int) -> int:
+    """The process of the pipeline under a `cepheid run`; it leads a group that its JVM belongs to."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == run and b"\0pipeline\0" in (place / "cmdline").read_bytes():
+                return int(place.name)
+        except OSError:
+            continue  # it ended
+    raise AssertionError("there is no pipeline")
+
+
+def ids(table: Path) -> list[Any]:
+    return sorted(delta_ids(table)) if (table / "_delta_log").exists() else []
+
+
+def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
+    air = tmp_path / "archive" / "air"
+    with running(tmp_path) as process:
+        until((tmp_path / "intake.sock").exists, process, tmp_path)
+        push(tmp_path, range(100))
+        until(lambda: ids(air) == list(range(100)), process, tmp_path)
+        os.killpg(driver(process.pid), signal.SIGKILL)
+        push(tmp_path, range(100, 150))  # the intake does not mind
+        until(lambda: ids(air) == list(range(150)), process, tmp_path)
+        matches = tmp_path / "archive" / "_matches" / "rising"
+        until(lambda: len(ids(matches)) > 20, process, tmp_path)
+        assert len(ids(matches)) == len(set(ids(matches)))
+    assert process.returncode == 0
+    assert "the pipeline died with code -9, and is started again" in (tmp_path / "said").read_text()
+
+
+def test_a_wrong_application_is_told_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APP.replace("?q.flow >", "?q.flo >"))
+    result = CliRunner().invoke(command, [str(tmp_path / "app.yaml")])
+    assert result.exception is not None
+    assert "flo" in str(result.exception)
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_table_of_parts() -> None:
+    lines = list(
+        table(
+            [
+                Status("archive", "background", "running", 1200, 300.0, 7, None),
+                Status("rising", "high", "failed", 0, 0.0, None, "the broker is away"),
+            ]
+        )
+    )
+    assert lines[1].split() == ["archive", "background", "running", "1,200", "300", "7"]
+    assert lines[2].endswith("the broker is away")

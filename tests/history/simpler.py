@@ -1,0 +1,66 @@
+"""Random queries made simple enough for SQL, so that more than a few of them are rewritten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cepheid.language import syntax
+from cepheid.language.syntax import Expression, step_variables
+from tests.plan.query_strategies import Case, accepted
+
+
+def simpler(case: Case) -> Case | None:
+    """The case with a query that says less: no policies, single events, no functions; None if nothing is left of it."""
+    query = case.checked.query
+    steps: list[syntax.Step] = []
+    for step in query.seq:
+        match step:
+            case syntax.Many(variable) | syntax.Maybe(variable):
+                steps.append(syntax.One(variable))
+            case syntax.AnyOf(variables):
+                steps.append(syntax.AllOf(variables))
+            case _:
+                steps.append(step)
+    while steps and isinstance(steps[0], syntax.Absent):
+        steps.append(steps.pop(0))
+    ended: list[syntax.Step] = [s for s in steps if isinstance(s, syntax.Absent)]
+    plain: list[syntax.Step] = [s for s in steps if not isinstance(s, syntax.Absent)]
+    steps = [*plain[:1], *ended, *plain[1:]] if len(plain) > 1 else plain
+    kept = {v for step in steps for v in step_variables(step)} | (
+        set() if steps else {r.variable for r in query.ranges}
+    )
+    absent = {s.variable for s in steps if isinstance(s, syntax.Absent)}
+    ranges = tuple(r for r in query.ranges if r.variable in kept)
+    single = next(r.variable for r in ranges if r.variable not in absent)
+
+    def fits(condition: Expression) -> bool:
+        named = set(syntax.variables(condition))
+        heavy = any(isinstance(e, syntax.Call | syntax.Aggregate) for e in syntax.walk(condition))
+        return named <= kept and not heavy
+
+    windows = tuple(
+        replace(w, variables=names)
+        for w in query.windows
+        if isinstance(w, syntax.SpanWindow) and len(names := tuple(v for v in w.variables if v in kept)) > 1
+    )
+    made = replace(
+        query,
+        seq=tuple(steps),
+        ranges=ranges,
+        match="ANY",
+        after="KEEP",
+        windows=windows,
+        group_by=(),
+        having=None,
+        filters=tuple(f for f in query.filters if set(syntax.variables(f)) <= kept and fits_filter(f)),
+        joins=tuple(j for j in query.joins if fits(j)),
+        select=(syntax.Selected(syntax.Attribute(single, "time"), "moment"),),
+        align=(),
+        valid=None,
+    )
+    found = accepted(made, case.catalogue)
+    return None if found is None else Case(found[0], found[1], case.events, case.catalogue)
+
+
+def fits_filter(condition: Expression) -> bool:
+    return not any(isinstance(e, syntax.Call | syntax.Aggregate) for e in syntax.walk(condition))

@@ -1,0 +1,127 @@
+"""The pipeline of an application on Spark: the log into the archive, and queries into their sinks, while it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cepheid.app import Application, load
+from cepheid.history.pipeline import Pipeline, matches_table
+from cepheid.model.events import Event
+from cepheid.plan.matcher import Matcher
+from cepheid.service.intake import IntakeProcess, config_of, start
+from cepheid.service.log import LogReader
+from cepheid.service.metrics import page
+from cepheid.service.supervisor import PIPELINE
+from cepheid.service.supplier import Supplier
+from cepheid.spark.application import archive_of
+from cepheid.spark.archive import read, read_dead_letters
+
+APP = """
+    name: plant
+    streams:
+      air: {attributes: {sensor: string, flow: float}, key: sensor, lateness: 10us}
+      fan: {attributes: {sensor: int, speed: float}}
+    archive: {path: archive}
+    service: {listen: "unix:intake.sock", log: {path: log, durability: each}}
+    queries:
+"""
+RISING = """
+    rising:
+      level: high
+      text: |
+        SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?q, air)
+        SEQ (?p, ?q) WINDOW (?p, ?q, 50us) JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow + 2)
+"""
+STEEP = """
+    steep: {sink: {kind: console}, text: "SELECT ?r.sensor, ?r.rise FROM (?r, rising) FILTER (?r.rise > 5)"}
+"""
+
+
+def application(folder: Path, *queries: str) -> Application:
+    text = dedent(APP) + "".join(indent(dedent(query), "  ") for query in queries)
+    (folder / "app.yaml").write_text(text)
+    return load(folder / "app.yaml")
+
+
+def air(number: int, time: int, flow: float) -> Event:
+    return Event("air", number, time, {"sensor": f"D{number % 3}", "flow": flow})
+
+
+@pytest.fixture
+def intake(tmp_path: Path) -> Iterator[IntakeProcess]:
+    with start(config_of(application(tmp_path, RISING, STEEP))) as process:
+        yield process
+
+
+def push(folder: Path, events: list[Event], *lines: bytes) -> None:
+    with Supplier(f"unix:{folder / 'intake.sock'}") as supplier:
+        supplier.push_many(events)
+        if lines:
+            supplier.push_json(list(lines))
+        supplier.flush()
+
+
+def wanted(folder: Path, app: Application, query: str) -> list[str]:
+    """The matches among what the log did not flag, up to its watermark."""
+    sound = [each.event for each in LogReader(folder / "log") if not each.late and not each.duplicate]
+    own = [event for event in sound if event.stream == "air"]
+    matcher = Matcher(app.plan().queries[query], 0)
+    matcher.push(own)
+    return sorted(match.id for match in matcher.advance(max(e.time for e in own) - 10))
+
+
+def found(spark: SparkSession, app: Application, query: str) -> list[str]:
+    table = spark.read.format("delta").load(matches_table(archive_of(app), query))
+    return sorted(row["id"] for row in table.collect())
+
+
+@pytest.mark.usefixtures("intake")
+def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSession, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = [air(i, i * 10, float(i * i % 11)) for i in range(60)]
+    late, again = air(900, 5, 1.0), air(3, 30, 1.0)
+    fan = Event("fan", 1, 600, {"sensor": 4, "speed": 1.5})
+    push(tmp_path, [*first, late, again, fan], b'{"stream": "air", "id": 77, "time": 1, "flow": "much"}')
+    with Pipeline(spark, application(tmp_path, RISING), say=said.append) as pipeline:
+        pipeline.process_all()
+        assert dict(pipeline.tally.archived) == {"air": 61, "fan": 1}
+        assert pipeline.tally.duplicates == 1
+        assert sum(pipeline.tally.dead_letters.values()) == 1
+
+        app = application(tmp_path, RISING, STEEP)
+        assert pipeline.apply(app) == {"added": ["rising to log", "steep"], "removed": [], "changed": []}
+        push(tmp_path, [air(i, i * 10, float(i * i % 11)) for i in range(60, 90)])
+        pipeline.process_all()  # up to the matches in the log
+        pipeline.process_all()  # and what reads them
+        status = {s.name: (s.state, s.lag) for s in pipeline.status()}
+        assert status == dict.fromkeys(("archive", "dead letters", "rising", "steep"), ("running", 0)) | {
+            "rising to log": ("running", None)
+        }
+        assert not pipeline.lost
+        pipeline.tend()
+        told = json.loads((tmp_path / "log" / PIPELINE).read_text())["parts"]
+        assert 'cepheid_pipeline_lag{part="rising",level="high"} 0\n' in page({"pipeline": told})
+        assert 'cepheid_pipeline_running{part="steep",level="background"} 1\n' in page({"pipeline": told})
+    archive, air_stream = archive_of(app), app.graph.streams["air"]
+    assert sorted(row["id"] for row in read(spark, archive, air_stream).collect()) == list(range(90))
+    (kept,) = read(spark, archive, air_stream, late=True).where("log_late").collect()
+    assert (kept["id"], kept["log_offset"]) == (900, 60)
+    (letter,) = read_dead_letters(spark, archive).collect()
+    assert letter["stream"] == "air"
+    assert b"much" in bytes(letter["raw"])
+    ids = wanted(tmp_path, app, "rising")
+    assert len(ids) > 20
+    assert found(spark, app, "rising") == ids
+    # What the console was given are the steep ones among them.
+    table = spark.read.format("delta").load(matches_table(archive, "rising"))
+    steep = {row["id"] for row in table.where("select.rise > 5").collect()}
+    told = [json.loads(line) for line in said]
+    assert len(told) > 3
+    assert {line["events"]["r"] for line in told} <= steep
+    assert all(line["select"]["rise"] > 5 for line in told)
