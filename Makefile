@@ -17,7 +17,7 @@ setup: .venv/.stamp-native .venv/.stamp-jars ## make .venv with everything in it
 
 test: check ## check, then all tests, Rust and Python
 	@$(ENVIRONMENT) cargo test --manifest-path native/Cargo.toml --quiet
-	@$(ENVIRONMENT) pytest
+	@$(ENVIRONMENT) scripts/test
 
 check: setup ## verify format, lint and types of Python and Rust
 	@$(ENVIRONMENT) ruff format --check

@@ -1,6 +1,6 @@
 """What each strategy would cost, by how many events there are, and which is the cheapest.
 
-The numbers are rough: seconds of one core for a million events, measured once on a small machine. What counts is their
+The numbers are rough guesses, not calibrated: seconds of one core for a million events. What counts is their
 relation: reading is cheap, sorting and matching are not, and a join of many events with many is dear.
 """
 

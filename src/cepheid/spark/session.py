@@ -45,6 +45,8 @@ _OURS: Final = {
     "spark.master": "local[*]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # 10,000 by default: thousands of tasks to list the folders of a small table, as VACUUM does.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 
 
