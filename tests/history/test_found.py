@@ -1,0 +1,34 @@
+"""What a task of the hybrid strategy does with its batches."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from cepheid.history.found import matching
+from cepheid.history.frames import Layout
+from cepheid.language.checker import check
+from cepheid.language.parser import parse
+from cepheid.language.scope import Catalogue
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
+
+
+def test_single_events_come_in_no_order() -> None:
+    """A batch may be earlier than the one before it: events that match by themselves are not sorted."""
+    streams = {"air": Stream("air", {"flow": Type.FLOAT}, id_kind="int")}
+    checked, _ = check(parse("SELECT ?e.flow FILTER (?e.flow > 1)"), Catalogue(streams, "air"))
+    assert checked is not None
+    layout = Layout(checked, streams)
+
+    def batch(first: int) -> pa.RecordBatch:
+        ids = range(first, first + 3)
+        columns = [pa.array([0] * 3), pa.array(ids), pa.array(ids), pa.array([2.0] * 3)]
+        return pa.RecordBatch.from_arrays(columns, ["stream", "time", "number", layout.column("air", "flow")])
+
+    found = pa.Table.from_batches(matching(layout, 0)([batch(10), batch(0)])).to_pylist()
+    assert sorted(json.loads(row["line"])["events"]["e"] for row in found) == [0, 1, 2, 10, 11, 12]
+    assert sorted(row["order"] for row in found) == [
+        row["order"] for row in sorted(found, key=lambda row: json.loads(row["line"])["time"])
+    ]
