@@ -236,6 +236,9 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         console.print(view(stats, stats, 1.0))
         drawn = console.file.getvalue()  # type: ignore[attr-defined]
         assert all(word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20"))
+        subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
+        moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"
 
 
 def test_top_without_a_service_says_what_to_do(tmp_path: Path) -> None:

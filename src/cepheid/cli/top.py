@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from cepheid.app import load
-from cepheid.service.client import RefusedByService, consumers_address, read_stats
+from cepheid.service.client import RefusedByService, ask, consumers_address, read_stats
 
 _PARTS: Final = ("levels", "consumers", "queries", "operators")
 
@@ -19,11 +20,20 @@ _PARTS: Final = ("levels", "consumers", "queries", "operators")
 @click.argument("app", type=click.Path())
 @click.option("--once", is_flag=True, help="Print it once, as JSON, and end.")
 @click.option("--every", type=click.FloatRange(min=0.1), default=1.0, help="Seconds between two looks.")
-def command(app: str, once: bool, every: float) -> None:
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what each thread did in the last seconds to a file that Perfetto (ui.perfetto.dev) opens, and end.",
+)
+def command(app: str, once: bool, every: float, trace: Path | None) -> None:
     """Show levels, consumers, queries and operators of the running service of the application file APP."""
     address = consumers_address(load(app))
     token = os.environ.get("CEPHEID_TOKEN")
     try:
+        if trace is not None:
+            trace.write_text(json.dumps(ask(address, {"trace": True}, token)))
+            click.echo(f"{trace} shows what each thread did last; open it with https://ui.perfetto.dev")
+            return
         stats = read_stats(address, token)
         if once:
             click.echo(json.dumps(stats, indent=2))
