@@ -453,6 +453,15 @@ impl Partitions {
                 *held.entry(*event).or_default() |= 1 << variable;
             }
         }
+        // What completed all but a last open step is in no list that anything looks into, but in what waits.
+        let waiting = self.tables.waiting.iter().flatten();
+        for pending in waiting.flat_map(|waiting| waiting.pending.values()) {
+            for (variable, part) in pending.events.iter().enumerate() {
+                for event in part.handles() {
+                    *held.entry(*event).or_default() |= 1 << variable;
+                }
+            }
+        }
         held.into_iter().collect()
     }
 }

@@ -96,6 +96,18 @@ def test_an_eager_match_comes_with_its_last_event() -> None:
     assert len(running.advance(2 * SECOND)) == 1
 
 
+def test_what_waits_behind_a_deadline_that_has_passed_is_saved() -> None:
+    """A match that waits is made of events that are in no list any more."""
+    text = "SELECT ?a.v FROM (?a, s), (?b, s), (?c, s) SEQ (?a, ?b, ?c?) WINDOW (?a, ?c, 0s)"
+    running = query(text, eager=True)
+    running.push([event(1, 0, 1.0), event(2, 1, 2.0)])
+    assert running.advance(SECOND) == []
+    saved = running.save()
+    again = query(text, eager=True)
+    again.restore(saved.head, dict(saved.changed))
+    assert again.advance(None) == running.advance(None) != []
+
+
 def test_not_waits_for_its_deadline() -> None:
     running = query("SELECT ?a.v FROM (?a, s), (?c, s) FILTER (?c.v > 5) SEQ (?a, NOT ?c) WINDOW (?a, ?c, 5s)")
     running.push([event(1, 1, 1.0)])

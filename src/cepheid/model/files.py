@@ -126,7 +126,8 @@ def rereadable(sources: Iterable[Source], file_format: Format | None = None) -> 
 def _copy(file: EventFile, target: IO[bytes]) -> None:
     size = 0
     with opened(file) as source:
-        while chunk := source.read(_CHUNK):
+        # What is there, not a whole chunk: an interrupt is heard between two reads.
+        while chunk := cast(io.BufferedIOBase, source).read1(_CHUNK):
             size += len(chunk)
             if size > MAX_SPOOL_BYTES:
                 raise UnreadableFile(

@@ -17,7 +17,12 @@ _short.maxstring = _short.maxlong = _short.maxother = _LENGTH
 
 def quote(text: str) -> str:
     """Text between quotes, cut if long, with what cannot be printed escaped: `'a\\nb'`."""
-    return repr(text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "...")
+    shown = repr(text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "...")
+    kept = min(len(text), _LENGTH - 3)
+    while len(shown) > 2 * _LENGTH:  # an escape takes up to ten characters
+        kept -= 1
+        shown = repr(text[:kept] + "...")
+    return shown
 
 
 def describe(raw: object) -> str:
