@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -71,13 +72,14 @@ def service(
                 tail_of(log_folder).unlink(missing_ok=True)
 
 
-def children(process: subprocess.Popen[str]) -> dict[str, int]:
+def children(process: subprocess.Popen[Any]) -> dict[str, int]:
     """The processes that the service started, by their names."""
     found = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
         for pid in (task / "children").read_text().split():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            found[next(part for part in command if part.startswith("cepheid.service."))] = int(pid)
+            names = [part for part in command if part.startswith("cepheid.service.")]  # none of one that has ended
+            found |= dict.fromkeys(names, int(pid))
     return found
 
 

@@ -19,6 +19,7 @@ from cepheid.app import load
 from cepheid.service.log import LogReader
 from cepheid.service.sources import order_of
 from tests.service.brokers import free_port, mosquitto
+from tests.service.test_service import children
 
 APP = """
     name: plant
@@ -61,15 +62,8 @@ def ids(folder: Path, stream: str) -> list[object]:
     return [each.event.id for each in LogReader(folder / "log") if each.event.stream == stream and not each.duplicate]
 
 
-def sources_of(supervisor: int) -> int:
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == supervisor and b"cepheid.service.sources" in (place / "cmdline").read_bytes():
-                return int(place.name)
-        except OSError:
-            continue  # it ended
-    return 0
+def sources_of(service: subprocess.Popen[bytes]) -> int:
+    return children(service).get("cepheid.service.sources", 0)
 
 
 def test_sources_of_all_kinds_reach_the_log(tmp_path: Path) -> None:
@@ -88,9 +82,9 @@ def test_sources_of_all_kinds_reach_the_log(tmp_path: Path) -> None:
                 return ids(tmp_path, "air") == [1]
 
             until(arrives, tmp_path)
-        first = sources_of(process.pid)
+        first = sources_of(process)
         os.kill(first, signal.SIGKILL)
-        until(lambda: sources_of(process.pid) not in (0, first), tmp_path)
+        until(lambda: sources_of(process) not in (0, first), tmp_path)
         many = len(ids(tmp_path, "made"))
         until(lambda: len(ids(tmp_path, "made")) > many + 20, tmp_path)
         # Without sources there is no such process.
@@ -99,7 +93,7 @@ def test_sources_of_all_kinds_reach_the_log(tmp_path: Path) -> None:
             '{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {path: log}}\n'
         )
         process.send_signal(signal.SIGHUP)
-        until(lambda: sources_of(process.pid) == 0, tmp_path)
+        until(lambda: sources_of(process) == 0, tmp_path)
     made = [each.event for each in LogReader(tmp_path / "log") if each.event.stream == "made"]
     assert {type(value).__name__ for value in made[0].attributes.values()} == {"float", "int", "bool", "str"}
     assert "the sources died with code -9" in (tmp_path / "said").read_text()

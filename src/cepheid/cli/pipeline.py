@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from cepheid.app import load
+from cepheid.cli.signals import heard
 from cepheid.history.pipeline import Pipeline, Status, needs_kafka
 from cepheid.language.errors import Rejected
 from cepheid.spark.pools import pools
@@ -35,11 +36,7 @@ def command(app: str, once: bool) -> None:
     queries come and go, and the others notice nothing.
     """
     application = load(app)
-    stopped, woken = socket.socketpair()
-    woken.setblocking(False)
-    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    stopped = heard()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as folder:
         _say("starting Spark")
         settings = pools(application.graph.levels, Path(folder)) | (with_kafka() if needs_kafka(application) else {})

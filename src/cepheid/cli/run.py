@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Final
 import click
 
 from cepheid.app import load
+from cepheid.cli.signals import heard
 
 #: The pipeline is started again when it dies, unless it did so this often within `_WINDOW` seconds.
 _DEATHS: Final = 5
@@ -34,11 +34,7 @@ def command(app: str) -> None:
     commands = {"pipeline": ["pipeline", app]}
     if application.sections.service is not None:
         commands = {"service": ["service", app], **commands}
-    stopped, woken = socket.socketpair()
-    woken.setblocking(False)
-    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    stopped = heard()
     parts = {name: _start(arguments) for name, arguments in commands.items()}
     deaths: dict[str, list[float]] = {name: [] for name in parts}
     try:

@@ -5,13 +5,12 @@ With `--apply` a service that runs goes on with what is in the file now."""
 from __future__ import annotations
 
 import os
-import signal
-import socket
 from pathlib import Path
 
 import click
 
 from cepheid.app import load
+from cepheid.cli.signals import heard
 from cepheid.service.client import consumers_address
 from cepheid.service.control import ask
 from cepheid.service.intake import IntakeError
@@ -35,11 +34,7 @@ def command(app: str, apply: bool) -> None:
         changes = ask(consumers_address(application), app, os.environ.get("CEPHEID_TOKEN"))
         click.echo("\n".join(changes.lines()))
         return
-    reading, writing = socket.socketpair()
-    writing.setblocking(False)
-    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    reading = heard()
     try:
         with Supervisor(application, Path(app), token=os.environ.get("CEPHEID_TOKEN")) as service:
             for notice in service.notices:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
+from cepheid.language.output import is_of_window, named_events
 from cepheid.model.time import parse_instant
 
 _ROWS: Final = 50_000
@@ -53,20 +53,15 @@ def batches(lines: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]
 
 def match_schema(checked: Checked) -> pa.Schema:
     """The columns of a query's matches."""
-    many = {s.variable for s in checked.query.seq if isinstance(s, syntax.Many)}
-    absent = {s.variable for s in checked.query.seq if isinstance(s, syntax.Absent)}
-    kinds = {w.kind for w in checked.query.windows if isinstance(w, syntax.EventWindow)}
-    spans = bool(kinds & {"batch", "session"})
     bound = []
-    for given in checked.query.ranges:
-        if given.variable not in absent and not spans:
-            is_text = len(given.streams) > 1 or checked.id_kinds[given.streams[0]] == "string"
-            one = pa.string() if is_text else pa.int64()
-            bound.append((given.variable, pa.list_(one) if given.variable in many else one))
+    for given, is_many in named_events(checked):
+        is_text = len(given.streams) > 1 or checked.id_kinds[given.streams[0]] == "string"
+        one = pa.string() if is_text else pa.int64()
+        bound.append((given.variable, pa.list_(one) if is_many else one))
     fields = [("id", pa.string()), ("time", _TIME)]
     fields += [("events", pa.struct(bound))] if bound else []
     fields.append(("select", pa.struct([(o.name, _TYPES[o.type]) for o in checked.outputs])))
-    if spans:
+    if is_of_window(checked):
         fields.append(("window", pa.struct([("start", _TIME), ("end", _TIME)])))
         group = [
             (name, _TYPES[checked.attributes[a.variable, a.name].type])

@@ -27,7 +27,7 @@ from cepheid.history.found import FOUND, lines
 from cepheid.history.frames import Layout, in_times
 from cepheid.history.order import order_of
 from cepheid.history.past import Past
-from cepheid.history.sql import NotExact, expression, name_of, quoted
+from cepheid.history.sql import NotExact, check_steps, expression, name_of, quoted
 from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
@@ -107,11 +107,7 @@ class _Rewriter:
         names = [*self.checked.event_variables, *(f"{v}.{name}" for v, name in self.checked.attributes)]
         if len({name.lower() for name in names}) < len(names):
             raise NotExact("names that differ in capitals only, which SQL does not tell apart")
-        for place, step in enumerate(query.seq):
-            if isinstance(step, syntax.Many | syntax.Maybe | syntax.AnyOf):
-                raise NotExact(f"a step {syntax.STEP_NAMES[type(step)]}")
-            if isinstance(step, syntax.Absent) and place in (0, len(query.seq) - 1):
-                raise NotExact("NOT at an end of SEQ")
+        check_steps(query)
 
     # a variable's table: rule 1, and what is known
 

@@ -46,6 +46,15 @@ class NotExact(ValueError):
     """Something that SQL can't give exactly. The message says what."""
 
 
+def check_steps(query: syntax.Query) -> None:
+    """Raises NotExact for steps that are not one event, or a NOT between two."""
+    for place, step in enumerate(query.seq):
+        if isinstance(step, syntax.Many | syntax.Maybe | syntax.AnyOf):
+            raise NotExact(f"a step {syntax.STEP_NAMES[type(step)]}")
+        if isinstance(step, syntax.Absent) and place in (0, len(query.seq) - 1):
+            raise NotExact("NOT at an end of SEQ")
+
+
 @dataclass(frozen=True)
 class Sql:
     """An expression of SQL, in parentheses where it needs them, and what it gives."""

@@ -5,11 +5,27 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
+from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
 from cepheid.model.matches import Bound, EventRef, Match
 from cepheid.model.time import format_instant
 from cepheid.model.types import Json, Value
+
+
+def named_events(checked: Checked) -> list[tuple[syntax.Range, bool]]:
+    """The variables whose events a match names, each with whether it names a list; none if it is of a window."""
+    if is_of_window(checked):
+        return []
+    many = {s.variable for s in checked.query.seq if isinstance(s, syntax.Many)}
+    absent = {s.variable for s in checked.query.seq if isinstance(s, syntax.Absent)}
+    return [(r, r.variable in many) for r in checked.query.ranges if r.variable not in absent]
+
+
+def is_of_window(checked: Checked) -> bool:
+    """Whether a match is a row of a batch or session window, and not of events."""
+    kinds = {w.kind for w in checked.query.windows if isinstance(w, syntax.EventWindow)}
+    return bool(kinds & {"batch", "session"})
 
 
 class MatchPrinter:

@@ -28,6 +28,7 @@ from cepheid.language.build import Q
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Rejected, Source
 from cepheid.language.functions import ValueType
+from cepheid.language.output import is_of_window, named_events
 from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
 from cepheid.model.names import suggestion
@@ -475,15 +476,10 @@ def given(batches: Iterable[MatchBatch], schema: pa.Schema) -> Iterator[pa.Recor
 
 def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
     event_id = st.StringType() if isinstance(id_type, st.StringType) else st.LongType()
-    many = {s.variable for s in checked.query.seq if isinstance(s, syntax.Many)}
-    absent = {s.variable for s in checked.query.seq if isinstance(s, syntax.Absent)}
-    kinds = {w.kind for w in checked.query.windows if isinstance(w, syntax.EventWindow)}
-    spans = bool(kinds & {"batch", "session"})
     bound = []
-    for given in checked.query.ranges:
-        if given.variable not in absent and not spans:
-            one = st.StringType() if len(given.streams) > 1 else event_id
-            bound.append(st.StructField(given.variable, st.ArrayType(one) if given.variable in many else one))
+    for given, is_many in named_events(checked):
+        one = st.StringType() if len(given.streams) > 1 else event_id
+        bound.append(st.StructField(given.variable, st.ArrayType(one) if is_many else one))
     selected = [st.StructField(o.name, SPARK_TYPES[o.type]) for o in checked.outputs]
     fields = [
         st.StructField("id", st.StringType()),
@@ -491,7 +487,7 @@ def _schema(checked: Checked, id_type: st.DataType) -> st.StructType:
         *([st.StructField("events", st.StructType(bound))] if bound else []),
         st.StructField("select", st.StructType(selected)),
     ]
-    if spans:
+    if is_of_window(checked):
         ends = [st.StructField("start", st.TimestampType()), st.StructField("end", st.TimestampType())]
         group = [
             st.StructField(name, SPARK_TYPES[checked.attributes[a.variable, a.name].type])
