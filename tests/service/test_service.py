@@ -74,7 +74,7 @@ def service(
 
 def children(process: subprocess.Popen[Any]) -> dict[str, int]:
     """The processes that the service started, by their names."""
-    found = {}
+    found: dict[str, int] = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
         for pid in (task / "children").read_text().split():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
