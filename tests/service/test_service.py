@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,11 @@ def children(process: subprocess.Popen[Any]) -> dict[str, int]:
     """The processes that the service started, by their names."""
     found: dict[str, int] = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            names = [part for part in command if part.startswith("cepheid.service.")]  # none of one that has ended
-            found |= dict.fromkeys(names, int(pid))
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread or child that has ended meanwhile
+            for pid in (task / "children").read_text().split():
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+                names = [part for part in command if part.startswith("cepheid.service.")]  # none of one that has ended
+                found |= dict.fromkeys(names, int(pid))
     return found
 
 

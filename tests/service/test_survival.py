@@ -25,7 +25,7 @@ from cepheid.service.client import ConsumerClient, read_stats
 from cepheid.service.log import LogReader
 from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
-from tests.service.test_service import APPLICATION, COMMAND, air, children, service, wait_for
+from tests.service.test_service import APPLICATION, air, children, service, wait_for
 
 ENGINE, INTAKE, SOURCES = (f"cepheid.service.{name}" for name in ("process", "intake", "sources"))
 
@@ -365,7 +365,7 @@ def test_g7_more_at_once_than_can_wait_for_the_log_is_counted_and_said(tmp_path:
         assert "'many' gave more than 32768 events at once" in said
 
 
-def test_a_thread_of_suppliers_and_kills_of_everything(tmp_path: Path) -> None:
+def test_kills_of_engine_and_intake_again_and_again(tmp_path: Path) -> None:
     """Engine and intake are killed again and again, together too: nothing acknowledged is lost or there twice."""
     chance = random.Random(9)
     done = threading.Event()
@@ -401,14 +401,3 @@ def test_a_thread_of_suppliers_and_kills_of_everything(tmp_path: Path) -> None:
             found = list(reader)
     assert [one.event.id for one in found] == list(range(acknowledged[0]))
     assert not any(one.duplicate for one in found)
-
-
-def test_a_second_service_of_the_same_application_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    with service(tmp_path) as first, Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier:
-        second = subprocess.run([*COMMAND, "service", "app.yaml"], cwd=tmp_path, capture_output=True, check=False)
-        assert second.returncode != 0
-        assert b"log" in second.stderr
-        supplier.push(air(1))
-        supplier.flush()
-        wait_for(tmp_path, 1)
-        assert first.poll() is None
