@@ -73,7 +73,7 @@ def test_what_is_asked_at_once() -> None:
     "text",
     [
         PAIR,
-        "SELECT ?a.flow SEQ (?a, NOT ?b) JOIN (?a.sensor = ?b.sensor) WINDOW (?a, ?b, 3s)",
+        "SELECT ?a.flow SEQ (?a, NOT ?b) JOIN (?a.sensor = ?b.sensor AND ?a.flow < ?b.flow) WINDOW (?a, ?b, 3s)",
         "SELECT SUM(?e.flow) AS s WINDOW (?e, batch, 4s) GROUP BY ?e.sensor",
     ],
 )
