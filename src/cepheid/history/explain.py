@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from cepheid.history.answer import Answer
 from cepheid.history.rewrite import rewritten_of
 from cepheid.model.time import format_instant
-from cepheid.spark.matching import is_alone
+from cepheid.plan.division import is_alone
 
 
 def explained(answer: Answer) -> Iterator[str]:

@@ -24,11 +24,11 @@ from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
+from cepheid.plan.division import always_bound, is_alone
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import with_known
-from cepheid.spark.matching import SPARK_TYPES, is_alone
-from cepheid.spark.slices import always_bound
+from cepheid.spark.matching import SPARK_TYPES
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
     if checked.query.match == "STRICT":
         return events
     own = replace(checked, lookups=tuple(look for look in checked.lookups if look.stream == stream))
-    places = {name: sf.col(layout.column(stream, name)) for name in layout.attributes[stream]}
+    places = {name: layout.column(stream, name) for name in layout.attributes[stream]}
     known, flags = with_known(events, own, places)
 
     def column_of(attribute: syntax.Attribute) -> Column:
@@ -167,7 +167,7 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
             return sf.col("name" if checked.id_kinds[stream] == "string" else "number")
         resolved = checked.attributes[attribute.variable, attribute.name]
         name = resolved.names.get(stream)
-        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else places[name]
+        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else sf.col(places[name])
 
     condition = qualifies(own, sf.lit(stream), column_of, lambda variable: flags.get(variable, ()))
     return known.where(condition).select(*events.columns)
