@@ -72,6 +72,7 @@ pub mod reasoning;
 pub mod record;
 mod record_encoder;
 pub mod runs;
+pub mod screen;
 pub mod service;
 pub mod shared;
 pub mod sorted;

@@ -24,8 +24,8 @@ from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.syntax import Expression, conjuncts
 from cepheid.model.time import UNITS
+from cepheid.plan.division import is_alone
 from cepheid.spark.archive import DAY, Archive
-from cepheid.spark.matching import is_alone
 
 Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]
 

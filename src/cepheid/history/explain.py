@@ -12,7 +12,7 @@ from cepheid.history.frames import prefilter
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import quoted
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_instant
-from cepheid.spark.matching import is_alone
+from cepheid.plan.division import is_alone
 
 
 def explained(answer: Answer) -> Iterator[str]:

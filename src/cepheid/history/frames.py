@@ -24,11 +24,11 @@ from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
+from cepheid.plan.division import always_bound, is_alone
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import Flags, with_known
-from cepheid.spark.matching import SPARK_TYPES, is_alone
-from cepheid.spark.slices import always_bound
+from cepheid.spark.matching import SPARK_TYPES
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
     if layout.checked.query.match == "STRICT":
         return events
     own = _of_stream(layout, stream)
-    places = {name: sf.col(layout.column(stream, name)) for name in layout.attributes[stream]}
+    places = {name: layout.column(stream, name) for name in layout.attributes[stream]}
     known, flags = with_known(events, own, places)
     return known.where(_condition(layout, stream, places, flags)).select(*events.columns)
 
@@ -170,7 +170,7 @@ def prefilter(layout: Layout, stream: str) -> tuple[str, list[tuple[str, str]]]:
         if isinstance(lookup, Lookup) and len(lookup.key) == 1:
             tables.append((f"known_{number}", lookup.key[0]))
             flags.setdefault(lookup.variable, []).append((stream, sf.col(f"known_{number}.found")))
-    places = {name: sf.col(f"`{name}`") for name in layout.attributes[stream]}
+    places = {name: f"`{name}`" for name in layout.attributes[stream]}
     return str(_condition(layout, stream, places, flags)).removeprefix("Column<'").removesuffix("'>"), tables
 
 
@@ -179,7 +179,7 @@ def _of_stream(layout: Layout, stream: str) -> Checked:
     return replace(layout.checked, lookups=tuple(look for look in layout.checked.lookups if look.stream == stream))
 
 
-def _condition(layout: Layout, stream: str, places: Mapping[str, Column], flags: Flags) -> Column:
+def _condition(layout: Layout, stream: str, places: Mapping[str, str], flags: Flags) -> Column:
     checked = _of_stream(layout, stream)
 
     def column_of(attribute: syntax.Attribute) -> Column:
@@ -189,7 +189,7 @@ def _condition(layout: Layout, stream: str, places: Mapping[str, Column], flags:
             return sf.col("name" if checked.id_kinds[stream] == "string" else "number")
         resolved = checked.attributes[attribute.variable, attribute.name]
         name = resolved.names.get(stream)
-        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else places[name]
+        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else sf.col(places[name])
 
     return qualifies(checked, sf.lit(stream), column_of, lambda variable: flags.get(variable, ()))
 

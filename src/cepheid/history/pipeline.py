@@ -23,9 +23,10 @@ from cepheid.app import Application
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
-from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
+from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
+from cepheid.plan.real_time import hindrance
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
@@ -33,12 +34,15 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
+from cepheid.spark.clocks import Live
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
+#: In Real-Time Mode events go through as they come, and how far they came is written down so often.
+_REAL_TIME: Final = "30 seconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
 #: A part that fails is started again, after so many seconds each time; the last again and again.
@@ -56,6 +60,7 @@ class Part:
     writer: Callable[[], DataStreamWriter]
     #: The log that it reads.
     log: Path | None = None
+    real_time: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
     again_at: float | None = None
@@ -184,7 +189,11 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.query = part.writer().trigger(processingTime=_TRIGGER).start()
+        writer = part.writer()
+        if part.real_time:
+            part.query = writer.outputMode("update").trigger(realTime=_REAL_TIME).start()  # type: ignore[call-overload]
+        else:
+            part.query = writer.trigger(processingTime=_TRIGGER).start()
 
     def _fail(self, part: Part, reason: str) -> None:
         part.query, part.reason = None, reason
@@ -243,15 +252,22 @@ class Pipeline:
         """A query's part, and one that brings its matches into the log if others read them."""
         checked, level, sink = self._plan.queries[name], self._plan.level(name), self._sink(name)
         place = self._checkpoint(f"query-{name}-{_digest(checked.normal_form)}")
+        real_time = self._app.sections.queries[name].real_time
+        if real_time and (reason := hindrance(checked)):
+            raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
 
         def matches() -> DataStreamWriter:
             streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
-            events = read_events(self._spark, checked, streams, self._log, self._inputs)
-            found = events.transform(match_checked(checked, stream="stream", now=self._now))
+            if real_time:
+                events = read_in_jvm(self._spark, checked, streams, self._inputs)
+            else:
+                events = read_events(self._spark, checked, streams, self._log, self._inputs)
+            live = Live(real_time=real_time)
+            found = events.transform(match_checked(checked, stream="stream", now=self._now, live=live))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
-        meaning = _digest(repr((checked.normal_form, level, sink)))
-        parts = [Part(name, level, meaning, matches, self._log)]
+        meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
+        parts = [Part(name, level, meaning, matches, self._log, real_time)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
