@@ -14,7 +14,7 @@ from typing import Final
 from cepheid.history.cost import Extent
 from cepheid.history.times import Times
 from cepheid.language.checker import Checked
-from cepheid.spark.slices import reach
+from cepheid.plan.division import reach
 
 #: The first portion should take about so many seconds; each other is so many times as long as the one before.
 _SOON: Final = 1.0

@@ -27,7 +27,7 @@ from cepheid.model.time import (
     parse_local,
     with_zone,
 )
-from cepheid.spark.matching import is_alone
+from cepheid.plan.division import is_alone
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
