@@ -60,7 +60,7 @@ def test_from_topic_to_topic(spark: SparkSession, tmp_path: Path, brokers: str) 
     producer.flush()
     with Pipeline(spark, app, say=print) as pipeline:
         pipeline.process_all()
-        assert not pipeline.lost
+        assert not pipeline.down
         assert dict(pipeline.tally.archived) == {"air": 30}
     archive = archive_of(app)
     assert sorted(row["id"] for row in read(spark, archive, app.graph.streams["air"]).collect()) == list(range(30))

@@ -45,8 +45,8 @@ _TRIGGER: Final = "500 milliseconds"
 _REAL_TIME: Final = "30 seconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
-#: A part that fails is started again, after so many seconds each time; then it stays away.
-_PAUSES: Final = (1.0, 5.0, 25.0)
+#: A part that fails is started again, after so many seconds each time; the last again and again.
+_PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
 
 @dataclass
@@ -126,12 +126,14 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
+        """Starts again what has failed, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
                 self._fail(part, essence(str(part.query.exception())))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
+            elif part.failures and part.query is not None and part.query.lastProgress:
+                part.failures = 0
         if self._log is not None:
             self._tell(self._log / PIPELINE)
         section = self._app.sections.archive
@@ -141,9 +143,9 @@ class Pipeline:
             remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
     @property
-    def lost(self) -> list[str]:
-        """The parts that have failed too often."""
-        return [part.name for part in self._parts.values() if part.query is None and part.again_at is None]
+    def down(self) -> list[str]:
+        """The parts that have failed, and are to be started again."""
+        return [part.name for part in self._parts.values() if part.query is None]
 
     def process_all(self) -> None:
         """Waits until what is there now went through."""
@@ -195,10 +197,7 @@ class Pipeline:
 
     def _fail(self, part: Part, reason: str) -> None:
         part.query, part.reason = None, reason
-        if part.failures == len(_PAUSES):
-            self._say(f"{part.name} has failed {part.failures + 1} times, and stays away: {reason}")
-            return
-        pause = _PAUSES[part.failures]
+        pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
 
@@ -330,7 +329,7 @@ def _status(part: Part) -> Status:
             part.events += progress["numInputRows"]
         reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
-    state = "running" if part.query is not None else "failed" if part.again_at is None else "waiting"
+    state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
 
