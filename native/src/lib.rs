@@ -37,6 +37,8 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_columns;
+#[cfg(feature = "python")]
 mod python_delivered;
 #[cfg(feature = "python")]
 mod python_json;

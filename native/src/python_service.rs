@@ -192,6 +192,16 @@ impl PyVirtualClock {
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         guard(|| Ok(lock(py, &self.0).report()))
     }
+
+    /// What waits and what operators remember, as text.
+    fn save(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| lock(py, &self.0).save().map_err(refused))
+    }
+
+    /// Goes on with what `save` gave.
+    fn restore(&self, py: Python<'_>, saved: &str) -> PyResult<()> {
+        guard(|| lock(py, &self.0).restore(saved).map_err(refused))
+    }
 }
 
 /// a match as a tuple, end of validity, labels, version of the knowledge

@@ -1,5 +1,6 @@
 //! An operator's instance: what runs it, and the events that it runs with. One thread at a time has it.
 
+use crate::json::{Fault, Json};
 use crate::panic;
 use crate::record::{IdRef, Schema};
 use crate::service::binding::Bound;
@@ -96,6 +97,22 @@ impl Instance {
     pub fn count_from(mut self, emitted: i64) -> Instance {
         self.emitted = emitted;
         self
+    }
+
+    /// How many outputs it has counted.
+    pub fn emitted(&self) -> i64 {
+        self.emitted
+    }
+
+    /// What the operator remembers.
+    pub fn save(&self) -> Json {
+        self.process.save()
+    }
+
+    /// Goes on with what `emitted` and `save` gave elsewhere.
+    pub fn restore(&mut self, emitted: i64, saved: &Json) -> Result<(), Fault> {
+        self.emitted = emitted;
+        self.process.restore(saved)
     }
 
     /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.
