@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -22,6 +22,9 @@ from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import declared_for_spark, events_of, validate
 
 Input: TypeAlias = FileInput | TopicInput
+
+#: For so many milliseconds of a stream's time, and its lateness, the ids of its events are remembered.
+_REMEMBERED: Final = 600_000
 
 
 class NotOnSpark(ValueError):
@@ -97,4 +100,15 @@ def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream])
 
 def _events(records: DataFrame, stream: Stream, wanted: Stream) -> DataFrame:
     columns: Iterable[str] = ("id", "time", *wanted.attributes)
-    return records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)
+    events = records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)
+    return _once(events, wanted)
+
+
+def _once(events: DataFrame, stream: Stream) -> DataFrame:
+    """The events of a stream without those whose id came before (rule E4), as far back as ids are remembered.
+
+    Spark forgets an id, and drops what is older than that, when the streams' greatest times are past by the delay: more
+    than the lateness, so that whatever it drops is late to the query anyway.
+    """
+    delay = -(-stream.lateness // 1000) + _REMEMBERED
+    return events.withWatermark("time", f"{delay} milliseconds").dropDuplicatesWithinWatermark(["id"])
