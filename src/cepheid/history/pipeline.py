@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -34,7 +36,9 @@ from cepheid.spark.application import FileInput, TopicInput, archive_of, file_in
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
 from cepheid.spark.matching import match_checked
-from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
+from cepheid.spark.pipeline import ArchiveRun, archive_file_stream
+from cepheid.spark.sources import BrokerAway
+from cepheid.spark.trouble import explained
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
@@ -43,6 +47,10 @@ _TRIGGER: Final = "500 milliseconds"
 _AGEING: Final = 3600.0
 #: A part that fails is started again, after so many seconds each time; then it stays away.
 _PAUSES: Final = (1.0, 5.0, 25.0)
+
+
+class PartFailed(RuntimeError):
+    """A part of the pipeline could not do its work."""
 
 
 @dataclass
@@ -54,6 +62,7 @@ class Part:
     #: What it is to do, so that one that changes is known.
     meaning: str
     writer: Callable[[], DataStreamWriter]
+    checkpoint: str
     #: The log that it reads.
     log: Path | None = None
     query: StreamingQuery | None = None
@@ -124,7 +133,7 @@ class Pipeline:
         """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
-                self._fail(part, essence(str(part.query.exception())))
+                self._fail(part, str(part.query.exception()))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
         if self._log is not None:
@@ -141,10 +150,16 @@ class Pipeline:
         return [part.name for part in self._parts.values() if part.query is None and part.again_at is None]
 
     def process_all(self) -> None:
-        """Waits until what is there now went through."""
-        for query in [*(part.query for part in self._parts.values()), *(run.query for run in self._files)]:
-            if query is not None:
-                query.processAllAvailable()
+        """Waits until what is there now went through; PartFailed if it does not."""
+        for part in self._parts.values():
+            if part.query is None:
+                raise PartFailed(f"{part.name} has failed: {part.reason}")
+            try:
+                part.query.processAllAvailable()
+            except StreamingQueryException as error:
+                raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
+        for run in self._files:
+            run.query.processAllAvailable()
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -182,10 +197,13 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.query = part.writer().trigger(processingTime=_TRIGGER).start()
+        try:
+            part.query = part.writer().trigger(processingTime=_TRIGGER).start()
+        except (BrokerAway, Py4JJavaError, PySparkException) as error:
+            self._fail(part, str(error))
 
-    def _fail(self, part: Part, reason: str) -> None:
-        part.query, part.reason = None, reason
+    def _fail(self, part: Part, story: str) -> None:
+        part.query, part.reason = None, (reason := explained(story, part.checkpoint))
         if part.failures == len(_PAUSES):
             self._say(f"{part.name} has failed {part.failures + 1} times, and stays away: {reason}")
             return
@@ -208,6 +226,7 @@ class Pipeline:
                     lowest,
                     meaning,
                     lambda: archive_log(self._spark, log, streams, archive, place, self.tally),
+                    place,
                     log,
                 ),
                 Part(
@@ -215,6 +234,7 @@ class Pipeline:
                     lowest,
                     "",
                     lambda: archive_dead_letters(self._spark, log, archive, dead, self.tally),
+                    dead,
                     log / "dead",
                 ),
             ]
@@ -233,7 +253,7 @@ class Pipeline:
             records = records_of(self._spark, given)
             return archive_records(self._spark, records, given.streams, archive, place, self.tally)
 
-        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer)
+        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer, place)
 
     def _logged(self) -> list[Stream]:
         """The suppliers' streams that come through the log."""
@@ -252,7 +272,7 @@ class Pipeline:
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink)))
-        parts = [Part(name, level, meaning, matches, self._log)]
+        parts = [Part(name, level, meaning, matches, place, self._log)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -267,7 +287,7 @@ class Pipeline:
                 found: DataFrame = self._spark.readStream.format("delta").load(table)
                 return to_log(found, name, address, self._token).option("checkpointLocation", to)
 
-            parts.append(Part(f"{name} to log", level, meaning, supply))
+            parts.append(Part(f"{name} to log", level, meaning, supply, to))
         return parts
 
     def _sink(self, name: str) -> SinkSection:
