@@ -25,6 +25,9 @@ Input: TypeAlias = FileInput | TopicInput
 
 #: For so many milliseconds of a stream's time, and its lateness, the ids of its events are remembered.
 _REMEMBERED: Final = 600_000
+#: Two thousand years, in microseconds; and a column that no attribute is.
+_LATER: Final = 2_000 * 366 * 86_400_000_000
+_SEEN: Final = "time seen"
 
 
 class NotOnSpark(ValueError):
@@ -108,7 +111,10 @@ def _once(events: DataFrame, stream: Stream) -> DataFrame:
     """The events of a stream without those whose id came before (rule E4), as far back as ids are remembered.
 
     Spark forgets an id, and drops what is older than that, when the streams' greatest times are past by the delay: more
-    than the lateness, so that whatever it drops is late to the query anyway.
+    than the lateness, so that whatever it drops is late to the query anyway. Its watermark begins at 1970, and with it
+    all before would be late: so it is shown times that are two thousand years later.
     """
     delay = -(-stream.lateness // 1000) + _REMEMBERED
-    return events.withWatermark("time", f"{delay} milliseconds").dropDuplicatesWithinWatermark(["id"])
+    later = sf.timestamp_micros(sf.unix_micros("time") + sf.lit(_LATER))
+    known = events.withColumn(_SEEN, later).withWatermark(f"`{_SEEN}`", f"{delay} milliseconds")
+    return known.dropDuplicatesWithinWatermark(["id"]).drop(_SEEN)
