@@ -37,9 +37,15 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_clock;
+#[cfg(feature = "python")]
 mod python_columns;
 #[cfg(feature = "python")]
+mod python_consumer;
+#[cfg(feature = "python")]
 mod python_delivered;
+#[cfg(feature = "python")]
+mod python_graph;
 #[cfg(feature = "python")]
 mod python_json;
 #[cfg(feature = "python")]
@@ -68,6 +74,7 @@ pub mod reasoning;
 pub mod record;
 mod record_encoder;
 pub mod runs;
+pub mod screen;
 pub mod service;
 pub mod shared;
 pub mod sorted;

@@ -103,7 +103,7 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
         assert status == dict.fromkeys(("archive", "dead letters", "rising", "steep"), ("running", 0)) | {
             "rising to log": ("running", None)
         }
-        assert not pipeline.lost
+        assert not pipeline.down
         pipeline.tend()
         told = json.loads((tmp_path / "log" / PIPELINE).read_text())["parts"]
         assert 'cepheid_pipeline_lag{part="rising",level="high"} 0\n' in page({"pipeline": told})
@@ -142,6 +142,6 @@ def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path) -
         push(tmp_path, [Event("air", 2, 20, {"sensor": "D2", "flow": 2.0, "unit": "cfm"})])
     with Pipeline(spark, app) as pipeline:
         pipeline.process_all()
-        assert not pipeline.lost
+        assert not pipeline.down
     rows = read(spark, archive_of(app), app.graph.streams["air"]).orderBy("id").select("id", "flow", "unit").collect()
     assert [tuple(row) for row in rows] == [(1, 1.0, None), (2, 2.0, "cfm")]

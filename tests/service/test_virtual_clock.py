@@ -24,10 +24,11 @@ def run_native(case: Case, moves: bool = False) -> tuple[list[Delivery], Native]
             assert clock.push(stream, number, time, {"parts": bytes([number])})
             number += 1
         else:
-            for consumer, _, time, attributes, end, marks in clock.run(action):
+            for consumer, made, time, attributes, end, marks in clock.run(action):
                 parts = attributes["parts"]
                 assert isinstance(parts, bytes)
-                found.append(Delivery(consumer, time, end, frozenset(marks), tuple(parts)))
+                assert isinstance(made, int)
+                found.append(Delivery(consumer, made, time, end, frozenset(marks), tuple(parts)))
             if moves:
                 saved, clock = clock.save(), Native(spec_of(case.graph))
                 clock.restore(saved)
@@ -88,11 +89,11 @@ def test_a_clock_goes_on_with_the_state_of_another(case: Case) -> None:
     ("saved", "message"),
     [
         ("{", "not JSON"),
-        ('[["other", 0, null, []]]', "a graph of other operators: other"),
-        ('[["o", 0, null, [[7, 0, 0, 0, ""]]]]', "input 7, which there is not"),
-        ('[["o", 0, null, [[0, 0, 0, 0, "AAAA"]]]]', "record"),
-        ('[["o", 0, null, [[0, 0, 0, 0, "?"]]]]', "no record"),
-        ('[["o", "many", null, []]]', "expected an int64"),
+        ('[["other", null, []]]', "a graph of other operators: other"),
+        ('[["o", null, [[7, 0, 0, 0, ""]]]]', "input 7, which there is not"),
+        ('[["o", null, [[0, 0, 0, 0, "AAAA"]]]]', "record"),
+        ('[["o", null, [[0, 0, 0, 0, "?"]]]]', "no record"),
+        ('[["o", null, [["first", 0, 0, 0, ""]]]]', "expected an int64"),
     ],
 )
 def test_a_state_that_is_not_of_the_graph_is_refused(saved: str, message: str) -> None:

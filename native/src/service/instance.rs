@@ -2,9 +2,10 @@
 
 use crate::json::{Fault, Json};
 use crate::panic;
-use crate::record::{IdRef, Schema};
+use crate::record::{self, IdRef, Schema};
 use crate::service::binding::Bound;
 use crate::service::books::{Fate, OperatorBook};
+use crate::service::identity::Identity;
 use crate::service::operators::{Draft, Inputs, Output, Process, Trouble};
 use crate::service::spec::Spec;
 use crate::service::store::{Head, Store, Token};
@@ -22,7 +23,6 @@ pub struct Instance {
     process: Box<dyn Process>,
     /// The inputs of the next run, by edge.
     pub inputs: Box<[Option<Bound>]>,
-    emitted: i64,
 }
 
 /// What an operator's outputs have in common: the overlap of its inputs' validity (rule G1).
@@ -46,7 +46,7 @@ struct Emitter<'a, 's> {
     schema: &'s Schema,
     ring: usize,
     head: Head,
-    emitted: &'s mut i64,
+    identity: Identity,
     book: &'a OperatorBook,
     share: &'s mut dyn FnMut(Token, Head),
 }
@@ -57,7 +57,7 @@ impl Output for Emitter<'_, '_> {
             self.book.refused.add(1);
             return Ok(());
         };
-        let (schema, time, id) = (self.schema, self.head.begin, *self.emitted + 1);
+        let (schema, time, id) = (self.schema, self.head.begin, self.identity.next());
         let encoder = writer.body().build();
         encoder.start(schema, time, IdRef::Int(id))?;
         let mut draft = Draft {
@@ -68,7 +68,7 @@ impl Output for Emitter<'_, '_> {
         };
         fill(&mut draft)?;
         draft.encoder.finish();
-        *self.emitted = id;
+        self.identity.pass();
         self.book.emitted.add(1);
         (self.share)(writer.publish(self.head), self.head);
         Ok(())
@@ -89,19 +89,7 @@ impl Instance {
                 .collect(),
             process,
             inputs: inputs.sources.iter().map(|_| None).collect(),
-            emitted: 0,
         }
-    }
-
-    /// Counts its outputs on from a number, above those of any that had its name before.
-    pub fn count_from(mut self, emitted: i64) -> Instance {
-        self.emitted = emitted;
-        self
-    }
-
-    /// How many outputs it has counted.
-    pub fn emitted(&self) -> i64 {
-        self.emitted
     }
 
     /// What the operator remembers.
@@ -109,9 +97,8 @@ impl Instance {
         self.process.save()
     }
 
-    /// Goes on with what `emitted` and `save` gave elsewhere.
-    pub fn restore(&mut self, emitted: i64, saved: &Json) -> Result<(), Fault> {
-        self.emitted = emitted;
+    /// Goes on with what `save` gave elsewhere.
+    pub fn restore(&mut self, saved: &Json) -> Result<(), Fault> {
         self.process.restore(saved)
     }
 
@@ -130,14 +117,16 @@ impl Instance {
             sources,
             process,
             inputs,
-            emitted,
         } = self;
+        let bound = inputs.iter().enumerate();
+        let ids = bound.filter_map(|(edge, bound)| Some((edge, record::id(store.read(&bound.as_ref()?.token).bytes))));
+        let identity = Identity::new(inputs.len(), ids);
         let mut out = Emitter {
             store,
             schema,
             ring: *ring,
             head: overlap(inputs, marks),
-            emitted,
+            identity,
             book,
             share,
         };

@@ -187,12 +187,7 @@ impl VirtualClock {
                 let (head, record) = (&bound.head, String::from_utf8_lossy(&record));
                 json!([edge, head.begin, head.end, head.marks, record])
             });
-            json!([
-                operator.name,
-                instance.emitted(),
-                instance.save(),
-                held.collect::<Vec<_>>()
-            ])
+            json!([operator.name, instance.save(), held.collect::<Vec<_>>()])
         });
         Ok(Json::Array(operators.collect()).to_string())
     }
@@ -208,8 +203,8 @@ impl VirtualClock {
             return fault(format!("it is of a graph of other operators: {}", names.join(", ")));
         }
         for (place, operator) in saved.list()?.iter().enumerate() {
-            self.instances[place].restore(operator.at(1)?.int()?, operator.at(2)?)?;
-            for held in operator.at(3)?.list()? {
+            self.instances[place].restore(operator.at(1)?)?;
+            for held in operator.at(2)?.list()? {
                 self.hold(place, held)?;
             }
         }

@@ -229,7 +229,7 @@ class _Columns:
         fields = [st.StructField(name, self._fields[name]) for name in self._keys]
         fields += [
             st.StructField("consumer", st.StringType()),
-            # Operators count their outputs; a stream's own events keep their ids.
+            # What operators produce has numbers; a stream's own events keep their ids.
             st.StructField("id", st.StringType() if text_ids and passes else st.LongType()),
             st.StructField("time", st.TimestampType()),
             st.StructField("end", st.TimestampType()),

@@ -26,6 +26,8 @@ pub struct Ekf {
     process_noise: f64,
     measurement_noise: f64,
     state: Option<State>,
+    /// What the sensors read, sample by sample; not a number where one has none.
+    readings: Vec<f64>,
     bytes: Vec<u8>,
     floats: Vec<f64>,
 }
@@ -39,6 +41,7 @@ impl Ekf {
             process_noise,
             measurement_noise,
             state: None,
+            readings: Vec::new(),
             bytes: Vec::new(),
             floats: Vec::new(),
         }
@@ -114,20 +117,27 @@ impl Ekf {
             _ => 0,
         });
         let length = lengths.max().unwrap_or(0);
+        let mut readings = std::mem::take(&mut self.readings);
+        readings.clear();
+        readings.resize(length * sensors, f64::NAN);
+        for sensor in 0..sensors {
+            let places = readings.iter_mut().skip(sensor).step_by(sensors);
+            match values(sensor) {
+                Val::Bytes(x) => places.zip(x).for_each(|(place, x)| *place = f64::from(*x)),
+                Val::Floats(x) => places.zip(x).for_each(|(place, x)| *place = *x),
+                _ => {}
+            }
+        }
         self.bytes.clear();
         self.floats.clear();
-        for sample in 0..length {
-            let readings = (0..sensors).filter_map(|sensor| match values(sensor) {
-                Val::Bytes(x) => x.get(sample).map(|x| f64::from(*x)),
-                Val::Floats(x) => x.get(sample).copied(),
-                _ => None,
-            });
-            let fused = self.step(readings);
+        for sample in readings.chunks_exact(sensors.max(1)) {
+            let fused = self.step(sample.iter().copied().filter(|x| !x.is_nan()));
             match self.kind {
                 Kind::FloatArray => self.floats.push(fused),
                 _ => self.bytes.push(fused.round().clamp(0.0, 255.0) as u8),
             }
         }
+        self.readings = readings;
         match self.kind {
             Kind::FloatArray => Val::Floats(&self.floats),
             _ => Val::Bytes(&self.bytes),
