@@ -34,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use crate::python_arrow::MatchBatch;
     #[pymodule_export]
+    use crate::python_columns::{aes_column, ekf_column, fft_column};
+    #[pymodule_export]
     use crate::python_delivered::DeliveryReader;
     #[pymodule_export]
     use crate::python_load::{queue_costs, run_consumers, run_suppliers};

@@ -74,10 +74,21 @@ class ArrowBatch(Protocol):
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 class MatchBatch:
-    """Matches as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
+    """Matches, or what operators made of columns, as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
 
     def __len__(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+def ekf_column(
+    batch: ArrowBatch, sensors: int, floats: bool, process_noise: float, measurement_noise: float
+) -> MatchBatch:
+    """Columns "0", "1" ... of samples as one column "value", each row by itself (service/operators/columns.rs)."""
+
+def fft_column(batch: ArrowBatch) -> MatchBatch:
+    """The spectra of column "0"."""
+
+def aes_column(batch: ArrowBatch, key: str) -> MatchBatch:
+    """Column "0" encrypted, by the columns "time" and "id"."""
 
 class Matcher:
     """A matcher of one query (native/src/matcher.rs)."""
@@ -243,6 +254,12 @@ class VirtualClock:
 
     def stats(self) -> str:
         """The books, as JSON."""
+
+    def save(self) -> str:
+        """What waits and what operators remember, for `restore` on a clock of the same spec."""
+
+    def restore(self, saved: str) -> None:
+        """Goes on with what `save` gave; ValueError if it is not of this graph."""
 
 class Consumer:
     """The reading end of a consumer (native/src/python_service.rs)."""
