@@ -24,6 +24,7 @@ from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
 from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
+from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
 from cepheid.service.derived import derived_streams
@@ -86,6 +87,8 @@ class Pipeline:
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
+        #: What was last said of what the service needs.
+        self._restored: str | None = None
         self._parts: dict[str, Part] = {}
         self._files: list[ArchiveRun] = []
         try:
@@ -129,6 +132,7 @@ class Pipeline:
                 self._start(part)
         if self._log is not None:
             self._tell(self._log / PIPELINE)
+            self._restore(self._log)
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
@@ -152,6 +156,18 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _restore(self, log: Path) -> None:
+        """Brings back what the service needs and its log has forgotten."""
+        if self._archive is None:
+            return
+        try:
+            said = restore(self._spark, log, self._archive, self._logged())
+        except OSError as error:  # a full disk; it is tried again
+            said = f"what the service needs of the archive can't be brought back: {error}"
+        if said is not None and said != self._restored:
+            self._say(said)
+        self._restored = said
 
     def _tell(self, file: Path) -> None:
         """Says how far it is where the service's page of metrics looks."""

@@ -15,11 +15,12 @@ from cepheid.model.types import Value
 class Received:
     """An event that a consumer received: valid from `time` to `end` (None: forever), with labels if it was not then.
 
-    `marks` are `stale` and `relative`, where the policy is to mark (rule G3). bytes and array<uint8> are bytes,
-    array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is `pushed`, when the
-    service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`, and for a window
-    `window` and `group`. Where an operator counted the id, `run` is when its engine began, in microseconds: the next
-    engine counts from 1 again.
+    `marks` are `stale` and `relative`, where the policy is to mark (rule G3); and `recovered`, of a match that was
+    found late because the engine was not there when its events came: `delay` microseconds after that. bytes and
+    array<uint8> are bytes, array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is
+    `pushed`, when the service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`,
+    and for a window `window` and `group`. Where an operator counted the id, `run` is when its engine began, in
+    microseconds: the next engine counts from 1 again.
     """
 
     consumer: str
@@ -31,6 +32,7 @@ class Received:
     pushed: int | None = field(default=None, compare=False)
     found: Mapping[str, Any] | None = None
     run: int | None = field(default=None, compare=False)
+    delay: int | None = field(default=None, compare=False)
 
     @property
     def lasting_id(self) -> EventId:
