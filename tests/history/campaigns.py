@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from cepheid.app import Application, load
 from cepheid.history import log_source
 from cepheid.history.answer import query
-from cepheid.history.archiving import CONSUMER, Tally, archive_log
+from cepheid.history.archiving import CONSUMER, Tally, archive_log, commit_archived
 from cepheid.history.asked import asked
 from cepheid.history.follow import follow
 from cepheid.history.pipeline import matches_table
@@ -276,7 +276,9 @@ class World:
             return
         archive, streams = archive_of(self.app), [declared_for_spark(s) for s in self.app.graph.streams.values()]
         writer = archive_log(self.spark, log, streams, archive, archive.checkpoint("log"), Tally())
-        writer.trigger(availableNow=True).start().awaitTermination()
+        batches = writer.trigger(availableNow=True).start()
+        batches.awaitTermination()
+        commit_archived(batches, log)
 
     def move(self) -> None:
         """All is stopped, goes to another folder, and is started there, as on another machine."""

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cepheid.app import Application, load
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_log
+from cepheid.history.archiving import Tally, archive_log, commit_archived
 from cepheid.history.restore import restore, wanted
 from cepheid.model.events import Event
 from cepheid.model.time import parse_instant
@@ -60,7 +60,9 @@ def archive_all(spark: SparkSession, app: Application) -> None:
     log_source.register(spark)
     archive, streams = archive_of(app), list(app.graph.streams.values())
     writer = archive_log(spark, app.folder / "log", streams, archive, archive.checkpoint("log"), Tally())
-    writer.trigger(availableNow=True).start().awaitTermination()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    commit_archived(query, app.folder / "log")
 
 
 def read_matches(engine: Engine, found: dict[str, set[str]]) -> None:

@@ -23,6 +23,7 @@ from cepheid.app.question import Question
 from cepheid.cli.engines import find_matches
 from cepheid.history.asked import asked
 from cepheid.history.boundary import Boundary, NotLazy, check_lazy
+from cepheid.language import syntax
 from cepheid.model.events import Event, EventId
 from cepheid.model.matches import Match
 from cepheid.model.time import format_instant, parse_instant
@@ -55,6 +56,8 @@ archive: {path: archive}
 service: {listen: "unix:in.sock", deliver: "unix:out.sock", log: {path: log, durability: each}}
 queries:
 """
+
+Reference: TypeAlias = tuple[str, EventId]
 
 #: What happens between two events of the stream.
 Deed: TypeAlias = Literal[
@@ -166,6 +169,9 @@ def _offsets(
 ) -> list[int]:
     if match.window is None:
         bound = [b for v in match.events.values() if v is not None for b in (v if isinstance(v, list) else [v])]
+        moving = next((w for w in question.checked.query.windows if isinstance(w, syntax.EventWindow)), None)
+        if moving is not None:
+            bound = _in_window(campaign, moving, *bound[0])
         return [offsets[stream, event_id] for stream, event_id in bound]
     # Of a window, the events that lie in it.
     return [
@@ -176,6 +182,21 @@ def _offsets(
         and match.window.start <= p.event.time < match.window.end
         and all(p.event.attributes.get(name) == value for name, value in (match.group or {}).items())
     ]
+
+
+def _in_window(campaign: Campaign, moving: syntax.EventWindow, stream: str, event_id: EventId) -> list[Reference]:
+    """What the window of an event has: see `_moving`."""
+    own = next(e for e in campaign.events if (e.stream, e.id) == (stream, event_id))
+    same = [e for e in campaign.events if e.stream == stream and e.attributes["k"] == own.attributes["k"]]
+    before = sorted((e for e in same if e.order <= own.order and _number(e) > 0), key=lambda e: e.order)
+    if moving.kind == "length":
+        before = before[-moving.size :]
+    return [(e.stream, e.id) for e in before if moving.kind == "length" or e.time > own.time - moving.size]
+
+
+def _number(event: Event) -> int:
+    value = event.attributes["v"]
+    return value if isinstance(value, int) else 0
 
 
 def stream_of(r: random.Random) -> list[Pushed]:

@@ -22,7 +22,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from cepheid.app import Application
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.archiving import (
+    Tally,
+    archive_dead_letters,
+    archive_log,
+    archive_records,
+    commit_archived,
+    offset_of,
+)
 from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
@@ -131,6 +138,7 @@ class Pipeline:
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
         if self._log is not None:
+            self._commit(self._log)
             self._tell(self._log / PIPELINE)
             self._restore(self._log)
         section = self._app.sections.archive
@@ -149,6 +157,8 @@ class Pipeline:
         for query in [*(part.query for part in self._parts.values()), *(run.query for run in self._files)]:
             if query is not None:
                 query.processAllAvailable()
+        if self._log is not None:
+            self._commit(self._log)
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -156,6 +166,14 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _commit(self, log: Path) -> None:
+        archive = self._parts.get("archive")
+        if archive is not None and archive.query is not None:
+            try:
+                commit_archived(archive.query, log)
+            except OSError:
+                return  # a full disk; it is tried again
 
     def _restore(self, log: Path) -> None:
         """Brings back what the service needs and its log has forgotten."""
@@ -328,19 +346,11 @@ def _status(part: Part) -> Status:
         if progress["batchId"] != part.batch:
             part.batch = progress["batchId"]
             part.events += progress["numInputRows"]
-        reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
+        reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
     state = "running" if part.query is not None else "failed" if part.again_at is None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
-
-
-def _offset(said: Any) -> int | None:
-    """The offset of the log in what a source says of its progress; None if it is of another source."""
-    try:
-        return int((json.loads(said) if isinstance(said, str) else said)["offset"])
-    except (TypeError, ValueError, KeyError):
-        return None
 
 
 def _digest(text: str) -> str:
