@@ -34,7 +34,6 @@ class Subscription:
             self._hello["token"] = token
         self._line = bytearray()
         self._reader: DeliveryReader | None = None
-        self._run: int | None = None
         self._next: int | None = None
         #: The ids of matches that came, the oldest first.
         self._known: dict[EventId, None] = {}
@@ -61,7 +60,7 @@ class Subscription:
                     raise RefusedByService("what answers at this address is no service")
                 return
             answer: dict[str, Any] = json.loads(line)
-            self._reader, self._run, data = _reader(answer), answer.get("run"), rest
+            self._reader, data = _reader(answer), rest
         for number, pushed, latency, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
             self.lost += number - (number if self._next is None else self._next)
             self._next = number + 1
@@ -76,7 +75,6 @@ class Subscription:
                 frozenset(marks),
                 pushed,
                 None if found is None else json.loads(found),
-                self._run,
                 latency // 1000 if "recovered" in marks else None,
             )
 
