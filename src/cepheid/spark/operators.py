@@ -88,7 +88,7 @@ def aes(plain: ColumnOrName, key: str, *, time: ColumnOrName, id: ColumnOrName) 
 
 def _over(function: Callable[..., pa.Array], kind: st.DataType, *columns: ColumnOrName) -> Column:
     """The Arrow function over these columns."""
-    found: Column = arrow_udf(function, kind)(*columns)
+    found: Column = arrow_udf(function, kind)(*columns)  # type: ignore[call-overload]
     return found
 
 
