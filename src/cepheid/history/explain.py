@@ -15,8 +15,8 @@ from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.functions import ValueType
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_instant
-from cepheid.plan.implied import implied
 from cepheid.plan.division import is_alone
+from cepheid.plan.implied import implied
 
 
 def explained(answer: Answer) -> Iterator[str]:
