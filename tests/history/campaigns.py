@@ -38,7 +38,7 @@ from tests.service.intakes import tail_of
 
 COMMAND: Final = (sys.executable, "-m", "cepheid.cli.main")
 #: Seconds that anything may take before the trial has failed.
-PATIENCE: Final = 180.0
+PATIENCE: Final = 240.0
 
 
 def in_time(holds: Callable[[], bool], patience: float = PATIENCE) -> bool:

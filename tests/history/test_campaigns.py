@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.history.campaigns import application, run
 from tests.history.trials import campaign_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(("seed", "with_spark"), [(1, False), (2, False), (3, True)])
