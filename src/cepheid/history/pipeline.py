@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -22,8 +24,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from cepheid.app import Application
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.archiving import (
+    Tally,
+    archive_dead_letters,
+    archive_log,
+    archive_records,
+    commit_archived,
+    offset_of,
+)
 from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
+from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
 from cepheid.plan.real_time import hindrance
@@ -36,7 +46,9 @@ from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
 from cepheid.spark.clocks import Live
 from cepheid.spark.matching import match_checked
-from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
+from cepheid.spark.pipeline import ArchiveRun, archive_file_stream
+from cepheid.spark.sources import BrokerAway
+from cepheid.spark.trouble import explained
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
@@ -49,6 +61,10 @@ _AGEING: Final = 3600.0
 _PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
 
+class PartFailed(RuntimeError):
+    """A part of the pipeline could not do its work."""
+
+
 @dataclass
 class Part:
     """A streaming query of the pipeline: how it is started, and how it fares."""
@@ -58,6 +74,7 @@ class Part:
     #: What it is to do, so that one that changes is known.
     meaning: str
     writer: Callable[[], DataStreamWriter]
+    checkpoint: str
     #: The log that it reads.
     log: Path | None = None
     real_time: bool = False
@@ -91,6 +108,8 @@ class Pipeline:
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
+        #: What was last said of what the service needs.
+        self._restored: str | None = None
         self._parts: dict[str, Part] = {}
         self._files: list[ArchiveRun] = []
         try:
@@ -129,13 +148,15 @@ class Pipeline:
         """Starts again what has failed, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
-                self._fail(part, essence(str(part.query.exception())))
+                self._fail(part, str(part.query.exception()))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
             elif part.failures and part.query is not None and part.query.lastProgress:
                 part.failures = 0
         if self._log is not None:
+            self._commit(self._log)
             self._tell(self._log / PIPELINE)
+            self._restore(self._log)
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
@@ -148,10 +169,18 @@ class Pipeline:
         return [part.name for part in self._parts.values() if part.query is None]
 
     def process_all(self) -> None:
-        """Waits until what is there now went through."""
-        for query in [*(part.query for part in self._parts.values()), *(run.query for run in self._files)]:
-            if query is not None:
-                query.processAllAvailable()
+        """Waits until what is there now went through; PartFailed if it does not."""
+        for part in self._parts.values():
+            if part.query is None:
+                raise PartFailed(f"{part.name} has failed: {part.reason}")
+            try:
+                part.query.processAllAvailable()
+            except StreamingQueryException as error:
+                raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
+        for run in self._files:
+            run.query.processAllAvailable()
+        if self._log is not None:
+            self._commit(self._log)
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -159,6 +188,26 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _commit(self, log: Path) -> None:
+        archive = self._parts.get("archive")
+        if archive is not None and archive.query is not None:
+            try:
+                commit_archived(archive.query, log)
+            except OSError:
+                return  # a full disk; it is tried again
+
+    def _restore(self, log: Path) -> None:
+        """Brings back what the service needs and its log has forgotten."""
+        if self._archive is None:
+            return
+        try:
+            said = restore(self._spark, log, self._archive, self._logged())
+        except OSError as error:  # a full disk; it is tried again
+            said = f"what the service needs of the archive can't be brought back: {error}"
+        if said is not None and said != self._restored:
+            self._say(said)
+        self._restored = said
 
     def _tell(self, file: Path) -> None:
         """Says how far it is where the service's page of metrics looks."""
@@ -189,14 +238,18 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        writer = part.writer()
-        if part.real_time:
-            part.query = writer.outputMode("update").trigger(realTime=_REAL_TIME).start()  # type: ignore[call-overload]
-        else:
-            part.query = writer.trigger(processingTime=_TRIGGER).start()
+        try:
+            writer = part.writer()
+            if part.real_time:
+                writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
+            else:
+                writer = writer.trigger(processingTime=_TRIGGER)
+            part.query = writer.start()
+        except (BrokerAway, Py4JJavaError, PySparkException) as error:
+            self._fail(part, str(error))
 
-    def _fail(self, part: Part, reason: str) -> None:
-        part.query, part.reason = None, reason
+    def _fail(self, part: Part, story: str) -> None:
+        part.query, part.reason = None, (reason := explained(story, part.checkpoint))
         pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
@@ -216,6 +269,7 @@ class Pipeline:
                     lowest,
                     meaning,
                     lambda: archive_log(self._spark, log, streams, archive, place, self.tally),
+                    place,
                     log,
                 ),
                 Part(
@@ -223,6 +277,7 @@ class Pipeline:
                     lowest,
                     "",
                     lambda: archive_dead_letters(self._spark, log, archive, dead, self.tally),
+                    dead,
                     log / "dead",
                 ),
             ]
@@ -241,7 +296,7 @@ class Pipeline:
             records = records_of(self._spark, given)
             return archive_records(self._spark, records, given.streams, archive, place, self.tally)
 
-        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer)
+        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer, place)
 
     def _logged(self) -> list[Stream]:
         """The suppliers' streams that come through the log."""
@@ -267,7 +322,7 @@ class Pipeline:
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
-        parts = [Part(name, level, meaning, matches, self._log, real_time)]
+        parts = [Part(name, level, meaning, matches, place, self._log, real_time)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -282,7 +337,7 @@ class Pipeline:
                 found: DataFrame = self._spark.readStream.format("delta").load(table)
                 return to_log(found, name, address, self._token).option("checkpointLocation", to)
 
-            parts.append(Part(f"{name} to log", level, meaning, supply))
+            parts.append(Part(f"{name} to log", level, meaning, supply, to))
         return parts
 
     def _sink(self, name: str) -> SinkSection:
@@ -327,19 +382,11 @@ def _status(part: Part) -> Status:
         if progress["batchId"] != part.batch:
             part.batch = progress["batchId"]
             part.events += progress["numInputRows"]
-        reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
+        reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
     state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
-
-
-def _offset(said: Any) -> int | None:
-    """The offset of the log in what a source says of its progress; None if it is of another source."""
-    try:
-        return int((json.loads(said) if isinstance(said, str) else said)["offset"])
-    except (TypeError, ValueError, KeyError):
-        return None
 
 
 def _digest(text: str) -> str:
