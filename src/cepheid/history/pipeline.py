@@ -20,12 +20,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.app import Application
+from cepheid.app.following import Following
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.judging import Judged, Judging
 from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
 from cepheid.history.sinks import Say, to_log, writer_to
+from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
+from cepheid.plan.compile import tables
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
@@ -41,6 +45,8 @@ from cepheid.spark.validate import declared_for_spark
 _TRIGGER: Final = "500 milliseconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
+#: Seconds that a batch which was begun before may take when someone waits for it.
+_FINISHING: Final = 600
 #: A part that fails is started again, after so many seconds each time; then it stays away.
 _PAUSES: Final = (1.0, 5.0, 25.0)
 
@@ -56,6 +62,9 @@ class Part:
     writer: Callable[[], DataStreamWriter]
     #: The log that it reads.
     log: Path | None = None
+    #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
+    judging: Judging | None = None
+    is_finishing: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
     again_at: float | None = None
@@ -87,9 +96,13 @@ class Pipeline:
         self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
         self._parts: dict[str, Part] = {}
+        self._following = Following()
+        #: How queries with PATHs are judged by the streams that run.
+        self._judged: dict[str, Judged] = {}
         self._files: list[ArchiveRun] = []
         try:
             self._take(app)
+            self._following.start()
             self._files = self._archive_files()
         except BaseException:
             self.stop()
@@ -103,6 +116,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """Ends all parts. What is under way is done again by the next run."""
+        self._following.close()
         for part in self._parts.values():
             if part.query is not None:
                 part.query.stop()
@@ -121,12 +135,13 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
+        """Takes up what is known now, starts again what has failed, a few times, and lets the archive forget.
+
+        To be called every now and then.
+        """
+        self._learn()
         for part in self._parts.values():
-            if part.query is not None and not part.query.isActive:
-                self._fail(part, essence(str(part.query.exception())))
-            elif part.again_at is not None and time.monotonic() >= part.again_at:
-                self._start(part)
+            self._tend_part(part)
         if self._log is not None:
             self._tell(self._log / PIPELINE)
         section = self._app.sections.archive
@@ -135,6 +150,15 @@ class Pipeline:
             streams = list(self._plan.graph.streams.values())
             remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
+    def _tend_part(self, part: Part) -> None:
+        if part.query is not None and not part.query.isActive:
+            if part.is_finishing and part.query.exception() is None:
+                self._start(part)
+            else:
+                self._fail(part, essence(str(part.query.exception())))
+        elif part.again_at is not None and time.monotonic() >= part.again_at:
+            self._start(part)
+
     @property
     def lost(self) -> list[str]:
         """The parts that have failed too often."""
@@ -142,6 +166,9 @@ class Pipeline:
 
     def process_all(self) -> None:
         """Waits until what is there now went through."""
+        for part in self._parts.values():
+            if part.is_finishing and part.query is not None and part.query.awaitTermination(_FINISHING):
+                self._tend_part(part)
         for query in [*(part.query for part in self._parts.values()), *(run.query for run in self._files)]:
             if query is not None:
                 query.processAllAvailable()
@@ -164,7 +191,7 @@ class Pipeline:
 
     def _take(self, app: Application) -> None:
         """Starts what an application has and does not run yet, and ends what it has no longer."""
-        self._app, self._plan = app, app.plan()
+        self._app, self._plan = app, self._following.plan_of(app)
         service = app.sections.service
         self._log = None if service is None or service.log is None else app.folder / service.log.path
         self._archive = None if app.sections.archive is None else archive_of(app)
@@ -182,7 +209,38 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.query = part.writer().trigger(processingTime=_TRIGGER).start()
+        part.is_finishing = self._judge(part)
+        writer = part.writer()
+        # Deprecated, but nothing else does the batch that was begun, and no other.
+        writer = writer.trigger(once=True) if part.is_finishing else writer.trigger(processingTime=_TRIGGER)
+        part.query = writer.start()
+
+    def _judge(self, part: Part) -> bool:
+        """Decides by what a query's batches are judged; whether it is only the one that was begun."""
+        if part.judging is None:
+            return False
+        semantic = self._plan.semantic[part.name]
+        now, kept = Judged(semantic.checked, semantic.version), part.judging.kept()
+        if kept is not None and kept.version != now.version and part.judging.is_unfinished(self._spark):
+            self._judged[part.name] = kept
+            return True
+        part.judging.keep(now)
+        self._judged[part.name] = now
+        return False
+
+    def _learn(self) -> None:
+        """Has streams go on by what is known now, those of which a change makes something else."""
+        renewed = self._following.take_up([name for name in self._plan.queries if self._is_here(name)])
+        self._plan = self._following.plan
+        for name, renewal in renewed.items():
+            part = self._parts.get(name)
+            if part is not None and part.query is not None and renewal.is_another:
+                part.query.stop()
+                self._start(part)
+                self._say(f"{name} goes on by version {renewal.semantic.version} of the knowledge")
+
+    def _is_here(self, name: str) -> bool:
+        return self._plan.placement[name].engine == "spark"
 
     def _fail(self, part: Part, reason: str) -> None:
         part.query, part.reason = None, reason
@@ -221,7 +279,7 @@ class Pipeline:
         if self._archive is not None:
             parts += [self._of_topic(given, self._archive) for given in self._inputs if isinstance(given, TopicInput)]
         for name in self._plan.queries:
-            if self._plan.placement[name].engine == "spark":
+            if self._is_here(name):
                 parts += self._of_query(name)
         return parts
 
@@ -243,16 +301,24 @@ class Pipeline:
     def _of_query(self, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""
         checked, level, sink = self._plan.queries[name], self._plan.level(name), self._sink(name)
-        place = self._checkpoint(f"query-{name}-{_digest(checked.normal_form)}")
+        check_paths(name, checked)
+        own = f"query-{name}-{_digest(checked.normal_form)}"
+        place = self._checkpoint(own)
+        judging = None
+        if name in self._plan.semantic:
+            judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.pickle", place)
 
         def matches() -> DataStreamWriter:
             streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
-            events = read_events(self._spark, checked, streams, self._log, self._inputs)
-            found = events.transform(match_checked(checked, stream="stream", now=self._now))
+            judged = self._judged.get(name) if judging is not None else None
+            asked = checked if judged is None else judged.checked
+            events = read_events(self._spark, asked, streams, self._log, self._inputs)
+            version = None if judged is None else judged.version
+            found = events.transform(match_checked(asked, stream="stream", now=self._now, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink)))
-        parts = [Part(name, level, meaning, matches, self._log)]
+        parts = [Part(name, level, meaning, matches, self._log, judging)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -303,6 +369,19 @@ def needs_kafka(app: Application) -> bool:
 def matches_table(archive: Archive, query: str) -> str:
     """Where the matches of a query are kept that has no sink of its own."""
     return archive.table(f"_matches/{query}")
+
+
+def check_paths(name: str, checked: Checked) -> None:
+    """NotOnSpark if a query has PATHs that a stream can't judge."""
+    if checked.query.path is not None:
+        raise NotOnSpark(
+            f"query '{name}' has a PATH, and the application no knowledge: add `knowledge: {{sources: [...]}}`"
+        )
+    if not all(table.complete for table in tables(checked)):
+        raise NotOnSpark(
+            f"query '{name}' has a PATH that is not indexed, and on a stream of Spark only what is can be judged; "
+            "see `cepheid explain`, and `cepheid match --follow` for the other modes of `knowledge: {semantics: ...}`"
+        )
 
 
 def _status(part: Part) -> Status:
