@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pyoxigraph import Literal, NamedNode, Triple
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cepheid.app import Application, load
@@ -18,6 +17,7 @@ from cepheid.knowledge import journal
 from cepheid.model.events import Event
 from cepheid.service.intake import IntakeProcess, config_of, start
 from cepheid.service.supplier import Supplier
+from tests.history.going import go_through
 
 TURTLE = """@prefix : <http://x#> .
 :s0 :in :r0 . :s1 :in :r1 . :s2 :in :r2 .
@@ -79,23 +79,6 @@ def learn(pipeline: Pipeline, folder: Path, added: list[Triple], removed: list[T
         time.sleep(0.1)
         pipeline.tend()
     return {line.split()[0] for line in said[before:]}
-
-
-def go_through(pipeline: Pipeline) -> None:
-    """Waits until all that is there went through; a part whose worker was too slow to start is started again."""
-    deadline = time.monotonic() + 200
-    while True:
-        pipeline.tend()
-        try:
-            pipeline.process_all()
-        except StreamingQueryException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-            continue
-        if all(status.state == "running" for status in pipeline.status()) or time.monotonic() > deadline:
-            return
-        time.sleep(0.5)
 
 
 def found(spark: SparkSession, app: Application, query: str) -> list[tuple[tuple[int, ...], int]]:

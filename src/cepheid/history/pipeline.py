@@ -45,6 +45,8 @@ from cepheid.spark.validate import declared_for_spark
 _TRIGGER: Final = "500 milliseconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
+#: Seconds between two looks at a batch that is waited for.
+_LOOK: Final = 0.1
 #: Seconds that a batch which was begun before may take when someone waits for it.
 _FINISHING: Final = 600
 #: A part that fails is started again, after so many seconds each time; then it stays away.
@@ -65,6 +67,8 @@ class Part:
     #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
     judging: Judging | None = None
     is_finishing: bool = False
+    #: Whether Spark calls it as time passes, be there events or not.
+    is_timed: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
     again_at: float | None = None
@@ -169,9 +173,13 @@ class Pipeline:
         for part in self._parts.values():
             if part.is_finishing and part.query is not None and part.query.awaitTermination(_FINISHING):
                 self._tend_part(part)
-        for query in [*(part.query for part in self._parts.values()), *(run.query for run in self._files)]:
-            if query is not None:
-                query.processAllAvailable()
+        for part in self._parts.values():
+            if part.query is not None and part.is_timed:
+                _await_quiet(part.query)
+            elif part.query is not None:
+                part.query.processAllAvailable()
+        for run in self._files:
+            run.query.processAllAvailable()
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -309,7 +317,6 @@ class Pipeline:
             judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.pickle", place)
 
         def matches() -> DataStreamWriter:
-            streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
             judged = self._judged.get(name) if judging is not None else None
             asked = checked if judged is None else judged.checked
             events = read_events(self._spark, asked, streams, self._log, self._inputs)
@@ -318,7 +325,9 @@ class Pipeline:
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink)))
-        parts = [Part(name, level, meaning, matches, self._log, judging)]
+        streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
+        is_timed = any(streams[stream].idle is not None for stream in checked.streams)
+        parts = [Part(name, level, meaning, matches, self._log, judging, is_timed=is_timed)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -369,6 +378,20 @@ def needs_kafka(app: Application) -> bool:
 def matches_table(archive: Archive, query: str) -> str:
     """Where the matches of a query are kept that has no sink of its own."""
     return archive.table(f"_matches/{query}")
+
+
+def _await_quiet(query: StreamingQuery) -> None:
+    """Waits until a batch finds nothing new. With timers there is always another: processAllAvailable has no end."""
+    before: int | None = None
+    while query.isActive:
+        progress: Any = query.lastProgress
+        if progress is not None and before is None:
+            before = progress["batchId"]
+        elif progress is not None and progress["batchId"] > before and progress["numInputRows"] == 0:
+            return
+        time.sleep(_LOOK)
+    if (failure := query.exception()) is not None:
+        raise failure
 
 
 def check_paths(name: str, checked: Checked) -> None:
