@@ -50,7 +50,7 @@ def test_queries_5_and_7_on_a_live_stream(spark: SparkSession, tmp_path: Path, m
     said: list[str] = []
     with Pipeline(spark, app, say=said.append) as pipeline:
         go_through(pipeline)
-        assert not pipeline.lost
+        assert not pipeline.down
     found = [json.loads(line) for line in said]
     ids = {one["id"] for one in found}
 

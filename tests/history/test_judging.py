@@ -128,7 +128,7 @@ def test_a_stream_takes_a_change_up_between_two_batches(spark: SparkSession, tmp
         # 8, of the batch that was done twice, was above 6; 9 is not above 100.
         rises = [(1, 8), (1, 9), (1, 10), (7, 8), (7, 9), (7, 10), (8, 9), (8, 10)]
         assert found(spark, app, "pairs") == sorted([((1, 5), 3), ((1, 7), 3), *((pair, 4) for pair in rises)])
-        assert not pipeline.lost
+        assert not pipeline.down
 
 
 def test_what_is_not_indexed_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
 use crate::service::scheduling::{Busy, monotonic};
 
 /// The share of a period that the intake has at its priority, in per mille of one core.
-const SHARE: u64 = 300;
+const SHARE: u64 = 600;
 
 /// Gives this thread a real-time priority, but none that it starts; whether it could.
 pub(super) fn become_realtime(priority: i32) -> bool {

@@ -4,6 +4,7 @@ use crate::event::Handle;
 use crate::judge::{Judge, within};
 use crate::partial::Sink;
 use crate::plan::{Policy, Role};
+use crate::screen::Screen;
 use crate::sorted::{Number, SORTED_FROM};
 
 impl<'p> Judge<'p> {
@@ -31,11 +32,16 @@ impl<'p> Judge<'p> {
         };
         for &variable in &self.plan.places[place].variables {
             let range = self.range(variable);
+            let screen = Screen::new(self.plan, self.events, variable, &self.bound, self.mask);
+            let events = self.events;
+            let passes = move |event: &Handle| screen.passes(events, *event);
             match self.beside(variable, range) {
-                Some(events) => events.for_each(|event| self.go_on(variable, event, rest, sink)),
+                Some(found) => found
+                    .filter(passes)
+                    .for_each(|event| self.go_on(variable, event, rest, sink)),
                 None => {
-                    let events = self.between(variable, range);
-                    events.for_each(|event| self.go_on(variable, event, rest, sink));
+                    let found = self.between(variable, range).filter(passes);
+                    found.for_each(|event| self.go_on(variable, event, rest, sink));
                 }
             }
         }

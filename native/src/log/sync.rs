@@ -35,6 +35,8 @@ impl Durability {
 struct State {
     /// Files that were written, with the newest ticket in each; the last is being written.
     files: VecDeque<(Arc<File>, u64)>,
+    /// Files that nobody needs any more, to be closed.
+    done_with: Vec<File>,
     durable: u64,
     failed: Option<String>,
     /// Whether somebody waits, so that it is not put off.
@@ -97,6 +99,12 @@ impl Syncer {
         if !was_behind {
             self.shared.changed.notify_all();
         }
+    }
+
+    /// Closes a file, which takes time if that frees what it held.
+    pub fn close(&self, file: File) {
+        self.shared.lock().done_with.push(file);
+        self.shared.changed.notify_all();
     }
 
     /// The newest ticket that is safe, or why syncing failed; after that nothing becomes safe any more.
@@ -182,12 +190,17 @@ fn run(shared: &Shared, durability: Durability, notify: &dyn Fn()) {
             shared.changed.notify_all();
             notify();
             state = shared.lock();
-        } else if behind {
+        } else if behind && state.done_with.is_empty() {
             state = shared
                 .changed
                 .wait_timeout(state, due)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+        } else if !state.done_with.is_empty() {
+            let done_with = std::mem::take(&mut state.done_with);
+            drop(state);
+            drop(done_with);
+            state = shared.lock();
         } else if state.stop {
             return;
         } else {

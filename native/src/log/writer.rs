@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::steady;
 
@@ -20,9 +21,12 @@ use super::sync::{Durability, Syncer};
 use super::tail::Tail;
 use super::{Error, consumers, fault};
 
-/// Room is taken from the file system in steps of at most this size, and of an eighth of a segment.
-const MAX_STEP: u64 = 8 << 20;
+/// Room is taken from the file system in steps of at most this size, and of a 64th of a segment: in memory a megabyte takes
+/// half a millisecond, in which nothing comes in.
+const MAX_STEP: u64 = 1 << 20;
 const MIN_STEP: u64 = 64 << 10;
+/// A writer that is about to end is waited for so long.
+const ABOUT_TO_END: Duration = Duration::from_secs(2);
 
 /// How a log is kept.
 #[derive(Clone, Debug)]
@@ -191,7 +195,7 @@ impl Log {
             return Ok(());
         }
         // A whole step if there is room for one, else what is needed.
-        let step = until.next_multiple_of((self.options.segment_bytes / 8).clamp(MIN_STEP, MAX_STEP));
+        let step = until.next_multiple_of((self.options.segment_bytes / 64).clamp(MIN_STEP, MAX_STEP));
         let allocated = allocate(&self.file, self.position, step - self.position);
         let (allocated, reserved) = match allocated {
             Err(_) => (allocate(&self.file, self.position, until - self.position), until),
@@ -372,7 +376,10 @@ impl Log {
             self.tail.keep_from(after);
             self.first = after;
             let path = segment::path(&self.folder, first);
+            // Open, so that only the name goes here: freeing many megabytes takes milliseconds.
+            let content = File::open(&path).map_err(fault("removing", &path))?;
             fs::remove_file(&path).map_err(fault("removing", &path))?;
+            self.syncer.close(content);
             removed += 1;
         }
         self.closed.drain(..removed);
@@ -439,18 +446,23 @@ fn allocate(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// Takes the lock on a folder; from one whose supervisor was killed, and which is about to end, when it has.
 fn lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(fault("opening", &path))?;
-    // SAFETY: a call with an open descriptor and a number.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(file);
-    }
-    let error = io::Error::last_os_error();
-    match error.kind() {
-        io::ErrorKind::WouldBlock => Err(Error::Taken(folder.to_owned())),
-        _ => Err(fault("locking", &path)(error)),
+    let began = Instant::now();
+    loop {
+        // SAFETY: a call with an open descriptor and a number.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(file);
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock if began.elapsed() < ABOUT_TO_END => thread::sleep(ABOUT_TO_END / 100),
+            io::ErrorKind::WouldBlock => return Err(Error::Taken(folder.to_owned())),
+            _ => return Err(fault("locking", &path)(error)),
+        }
     }
 }
 

@@ -4,7 +4,10 @@
 //! hold up what stands behind it in the log. The log keeps it in any case.
 //!
 //! But what operators produce for queries is never lost (rule G7): while too much of it waits for the log, the feeder reads no
-//! further, as a lane does.
+//! further, as a lane does. And it says that it is done with an offset only when the log has what came of it: after a crash
+//! the rest is read again, and what comes of it has the ids that it had (identity.rs), so that the intake knows what it has.
+//! What was in the log before it began comes all at once; so that nothing of that is replaced or finds no room, where
+//! operators' events go into the log, one event goes through the graph at a time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::log::follower::From;
 use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
+use crate::service::books::Fate;
 use crate::service::derived::TO_LOG;
 use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
@@ -34,6 +38,17 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const UNLOGGED: usize = 8192;
 /// So soon it looks again.
 const SOON: Duration = Duration::from_millis(1);
+/// An event has left the graph when all was quiet a while after it came; and where it never is, after so long: every place in the
+/// graph has a bound.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
+/// What was in the log before comes one at a time, but no longer than so long; an operator that does not return is waited for
+/// so long.
+const CATCHING_UP: Duration = Duration::from_secs(10);
+const FOR_ONE: Duration = Duration::from_secs(1);
+/// So soon it looks whether one has gone through.
+const VERY_SOON: Duration = Duration::from_micros(50);
+/// So long what operators gave may take into the log when the engine ends in order.
+const AT_THE_END: Duration = Duration::from_secs(1);
 
 /// What became of the log's events.
 #[derive(Debug, Default)]
@@ -77,6 +92,7 @@ impl Feeder {
             Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false)?,
             other => other?,
         };
+        let end = Follower::open(&folder, From::End, false)?.offset();
         let fed = Arc::new(Fed::default());
         let stop = Arc::new(AtomicBool::new(false));
         let mut feeding = Feeding {
@@ -89,6 +105,9 @@ impl Feeder {
             seen: None,
             greatest: Vec::new(),
             to_log: Vec::new(),
+            leaving: None,
+            behind: end,
+            slow_until: Instant::now() + CATCHING_UP,
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
@@ -134,6 +153,19 @@ struct Feeding {
     greatest: Vec<i64>,
     /// The ways into the log.
     to_log: Vec<Arc<Consumer>>,
+    /// What is to be committed next, where there are such.
+    leaving: Option<Leaving>,
+    /// Where the log ended when this began; what is before that comes one at a time, until then.
+    behind: u64,
+    slow_until: Instant,
+}
+
+/// An offset whose events may not have left the graph, or what came of them may not be in the log.
+struct Leaving {
+    offset: u64,
+    since: Instant,
+    /// Once they have left: how many events each way is to have brought.
+    ways: Option<Vec<(Arc<Consumer>, u64)>>,
 }
 
 impl Feeding {
@@ -154,11 +186,11 @@ impl Feeding {
                 }
             }
             if committed.elapsed() >= COMMITTED_EVERY {
-                self.commit();
+                self.commit_what_left();
                 committed = Instant::now();
             }
         }
-        self.commit();
+        self.commit_at_the_end();
         *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -200,7 +232,7 @@ impl Feeding {
         };
         self.greatest.clear();
         self.greatest.resize(self.streams.len(), i64::MIN);
-        for (_, bytes) in batch.records() {
+        for (offset, bytes) in batch.records() {
             if let Some(greatest) = self.greatest.get_mut(usize::from(record::stream(bytes))) {
                 *greatest = (*greatest).max(record::time(bytes));
             }
@@ -227,10 +259,21 @@ impl Feeding {
                 Err(_) => &self.fed.unfit,
             };
             counter.fetch_add(1, Ordering::Relaxed);
+            if !self.to_log.is_empty() && offset < self.behind {
+                self.let_pass();
+            }
         }
         self.fed.offset.store(self.follower.offset(), Ordering::Release);
         self.hear();
         Ok(true)
+    }
+
+    /// Waits until what was fed has gone through the graph.
+    fn let_pass(&self) {
+        let until = self.slow_until.min(Instant::now() + FOR_ONE);
+        while !is_quiet(&self.engine) && Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(VERY_SOON);
+        }
     }
 
     /// Notes how far the streams of the batch have come.
@@ -271,8 +314,50 @@ impl Feeding {
         streams.map(known).collect()
     }
 
-    fn commit(&self) {
+    /// Commits how far it has come; where operators' events go into the log, how far the log has them.
+    fn commit_what_left(&mut self) {
         let offset = self.fed.offset.load(Ordering::Acquire);
+        if self.to_log.is_empty() && self.leaving.is_none() {
+            self.commit(offset);
+            return;
+        }
+        let leaving = self.leaving.get_or_insert_with(|| Leaving {
+            offset,
+            since: Instant::now(),
+            ways: None,
+        });
+        if leaving.ways.is_none() {
+            let waited = leaving.since.elapsed();
+            if waited >= LEFT_AFTER || (waited >= COMMITTED_EVERY && is_quiet(&self.engine)) {
+                leaving.ways = Some(to_bring(&self.to_log));
+            }
+        }
+        if leaving.ways.as_deref().is_some_and(have_brought) {
+            let offset = leaving.offset;
+            self.leaving = None;
+            self.commit(offset);
+        }
+    }
+
+    /// Waits a moment for what is on its way into the log, so that the next engine need not read it again.
+    fn commit_at_the_end(&mut self) {
+        if !self.to_log.is_empty() {
+            let deadline = Instant::now() + AT_THE_END;
+            if !self.engine.settle(AT_THE_END) {
+                return;
+            }
+            let ways = to_bring(&self.to_log);
+            while !have_brought(&ways) {
+                if Instant::now() >= deadline {
+                    return;
+                }
+                thread::sleep(SOON);
+            }
+        }
+        self.commit(self.fed.offset.load(Ordering::Acquire));
+    }
+
+    fn commit(&self, offset: u64) {
         if offset > 0 {
             match consumers::commit(&self.folder, CONSUMER, offset) {
                 Ok(()) => self.say(None),
@@ -286,4 +371,24 @@ impl Feeding {
             *said = trouble;
         }
     }
+}
+
+/// Whether nothing is on its way through the graph, at a look.
+fn is_quiet(engine: &Shared) -> bool {
+    engine.graph().levels().all(|place| engine.is_quiet(place))
+}
+
+/// How many events each way into the log is to have brought once it has brought all that it has now.
+fn to_bring(ways: &[Arc<Consumer>]) -> Vec<(Arc<Consumer>, u64)> {
+    let of = |way: &Arc<Consumer>| {
+        let lost = way.book.lost.get();
+        (Arc::clone(way), way.book.edge.ended(Fate::Used).saturating_sub(lost))
+    };
+    ways.iter().map(of).collect()
+}
+
+fn have_brought(ways: &[(Arc<Consumer>, u64)]) -> bool {
+    let is_done = |way: &Consumer| way.closed.get().is_some() && way.queue.is_empty();
+    let has_brought = |(way, count): &(Arc<Consumer>, u64)| way.logged.load(Ordering::SeqCst) >= *count || is_done(way);
+    ways.iter().all(has_brought)
 }

@@ -6,7 +6,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Instant;
 
 use crate::record::Kind;
@@ -222,6 +222,8 @@ pub struct Consumer {
     pub latency: Histogram,
     /// Since when nothing more comes, if that is so.
     pub closed: OnceLock<Instant>,
+    /// Of one whose events go into the log: how many it has, of those that were read.
+    pub logged: AtomicU64,
 }
 
 impl Consumer {
@@ -234,6 +236,7 @@ impl Consumer {
             book: ConsumerBook::default(),
             latency: Histogram::default(),
             closed: OnceLock::new(),
+            logged: AtomicU64::new(0),
             spec: consumer,
         }
     }

@@ -25,11 +25,12 @@ from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
 from cepheid.history.judging import Judged, Judging
-from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
+from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
 from cepheid.plan.compile import tables
+from cepheid.plan.real_time import hindrance
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
@@ -37,20 +38,23 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
+from cepheid.spark.clocks import Live
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
+#: In Real-Time Mode events go through as they come, and how far they came is written down so often.
+_REAL_TIME: Final = "30 seconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
 #: Seconds between two looks at a batch that is waited for.
 _LOOK: Final = 0.1
 #: Seconds that a batch which was begun before may take when someone waits for it.
 _FINISHING: Final = 600
-#: A part that fails is started again, after so many seconds each time; then it stays away.
-_PAUSES: Final = (1.0, 5.0, 25.0)
+#: A part that fails is started again, after so many seconds each time; the last again and again.
+_PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
 
 @dataclass
@@ -69,6 +73,7 @@ class Part:
     is_finishing: bool = False
     #: Whether Spark calls it as time passes, be there events or not.
     is_timed: bool = False
+    real_time: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
     again_at: float | None = None
@@ -139,7 +144,7 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Takes up what is known now, starts again what has failed, a few times, and lets the archive forget.
+        """Takes up what is known now, starts again what has failed, and lets the archive forget.
 
         To be called every now and then.
         """
@@ -162,11 +167,13 @@ class Pipeline:
                 self._fail(part, essence(str(part.query.exception())))
         elif part.again_at is not None and time.monotonic() >= part.again_at:
             self._start(part)
+        elif part.failures and part.query is not None and part.query.lastProgress:
+            part.failures = 0
 
     @property
-    def lost(self) -> list[str]:
-        """The parts that have failed too often."""
-        return [part.name for part in self._parts.values() if part.query is None and part.again_at is None]
+    def down(self) -> list[str]:
+        """The parts that have failed, and are to be started again."""
+        return [part.name for part in self._parts.values() if part.query is None]
 
     def process_all(self) -> None:
         """Waits until what is there now went through."""
@@ -219,8 +226,13 @@ class Pipeline:
         part.again_at = None
         part.is_finishing = self._judge(part)
         writer = part.writer()
-        # Deprecated, but nothing else does the batch that was begun, and no other.
-        writer = writer.trigger(once=True) if part.is_finishing else writer.trigger(processingTime=_TRIGGER)
+        if part.real_time:
+            writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
+        elif part.is_finishing:
+            # Deprecated, but nothing else does the batch that was begun, and no other.
+            writer = writer.trigger(once=True)
+        else:
+            writer = writer.trigger(processingTime=_TRIGGER)
         part.query = writer.start()
 
     def _judge(self, part: Part) -> bool:
@@ -229,7 +241,9 @@ class Pipeline:
             return False
         semantic = self._plan.semantic[part.name]
         now, kept = Judged(semantic.checked, semantic.version), part.judging.kept()
-        if kept is not None and kept.version != now.version and part.judging.is_unfinished(self._spark):
+        # In Real-Time Mode nobody knows how far a batch had come: what is done again is done by what is known now.
+        is_other = kept is not None and kept.version != now.version and not part.real_time
+        if kept is not None and is_other and part.judging.is_unfinished(self._spark):
             self._judged[part.name] = kept
             return True
         part.judging.keep(now)
@@ -252,10 +266,7 @@ class Pipeline:
 
     def _fail(self, part: Part, reason: str) -> None:
         part.query, part.reason = None, reason
-        if part.failures == len(_PAUSES):
-            self._say(f"{part.name} has failed {part.failures + 1} times, and stays away: {reason}")
-            return
-        pause = _PAUSES[part.failures]
+        pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
 
@@ -315,19 +326,26 @@ class Pipeline:
         judging = None
         if name in self._plan.semantic:
             judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.pickle", place)
+        real_time = self._app.sections.queries[name].real_time
+        if real_time and (reason := hindrance(checked)):
+            raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
+        streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
 
         def matches() -> DataStreamWriter:
             judged = self._judged.get(name) if judging is not None else None
             asked = checked if judged is None else judged.checked
-            events = read_events(self._spark, asked, streams, self._log, self._inputs)
             version = None if judged is None else judged.version
-            found = events.transform(match_checked(asked, stream="stream", now=self._now, version=version))
+            if real_time:
+                events = read_in_jvm(self._spark, asked, streams, self._inputs)
+            else:
+                events = read_events(self._spark, asked, streams, self._log, self._inputs)
+            live = Live(real_time=real_time)
+            found = events.transform(match_checked(asked, stream="stream", now=self._now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
-        meaning = _digest(repr((checked.normal_form, level, sink)))
-        streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
+        meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
-        parts = [Part(name, level, meaning, matches, self._log, judging, is_timed=is_timed)]
+        parts = [Part(name, level, meaning, matches, self._log, judging, real_time=real_time, is_timed=is_timed)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -416,7 +434,7 @@ def _status(part: Part) -> Status:
             part.events += progress["numInputRows"]
         reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
-    state = "running" if part.query is not None else "failed" if part.again_at is None else "waiting"
+    state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
 

@@ -23,6 +23,8 @@ pub struct Ekf {
     process_noise: f64,
     measurement_noise: f64,
     state: Option<State>,
+    /// What the sensors read, sample by sample; not a number where one has none.
+    readings: Vec<f64>,
     bytes: Vec<u8>,
     floats: Vec<f64>,
 }
@@ -36,6 +38,7 @@ impl Ekf {
             process_noise,
             measurement_noise,
             state: None,
+            readings: Vec::new(),
             bytes: Vec::new(),
             floats: Vec::new(),
         }
@@ -104,24 +107,33 @@ impl Ekf {
 
 impl Process for Ekf {
     fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
-        let payload = std::mem::take(&mut self.payload);
-        let values = |input: usize| inputs.get(input).map_or(Val::Null, |record| record.get(payload[input]));
-        let lengths = (0..inputs.len()).map(|input| match values(input) {
+        let payload = |input: usize| {
+            inputs
+                .get(input)
+                .map_or(Val::Null, |record| record.get(self.payload[input]))
+        };
+        let lengths = (0..inputs.len()).map(|input| match payload(input) {
             Val::Bytes(x) => x.len(),
             Val::Floats(x) => x.len(),
             _ => 0,
         });
-        let length = lengths.max().unwrap_or(0);
+        let (length, sensors) = (lengths.max().unwrap_or(0), inputs.len());
+        let mut readings = std::mem::take(&mut self.readings);
+        readings.clear();
+        readings.resize(length * sensors, f64::NAN);
+        for input in 0..sensors {
+            let places = readings.iter_mut().skip(input).step_by(sensors);
+            match payload(input) {
+                Val::Bytes(x) => places.zip(x).for_each(|(place, x)| *place = f64::from(*x)),
+                Val::Floats(x) => places.zip(x).for_each(|(place, x)| *place = *x),
+                _ => {}
+            }
+        }
         let (mut bytes, mut floats) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.floats));
         bytes.clear();
         floats.clear();
-        for sample in 0..length {
-            let readings = (0..inputs.len()).filter_map(|input| match values(input) {
-                Val::Bytes(x) => x.get(sample).map(|x| f64::from(*x)),
-                Val::Floats(x) => x.get(sample).copied(),
-                _ => None,
-            });
-            let fused = self.step(readings);
+        for sample in readings.chunks_exact(sensors.max(1)) {
+            let fused = self.step(sample.iter().copied().filter(|x| !x.is_nan()));
             match self.kind {
                 Kind::FloatArray => floats.push(fused),
                 _ => bytes.push(fused.round().clamp(0.0, 255.0) as u8),
@@ -131,7 +143,7 @@ impl Process for Ekf {
             Kind::FloatArray => draft.set(0, &Val::Floats(&floats)),
             _ => draft.set(0, &Val::Bytes(&bytes)),
         });
-        (self.payload, self.bytes, self.floats) = (payload, bytes, floats);
+        (self.readings, self.bytes, self.floats) = (readings, bytes, floats);
         done
     }
 }
