@@ -55,9 +55,9 @@ impl Table {
         Ok(table)
     }
 
-    /// The rows of a key.
+    /// The rows of a key, and whether it is there.
     #[inline]
-    pub fn get<'v>(&self, key: impl Iterator<Item = Val<'v>> + Clone) -> &Rows {
+    pub fn get<'v>(&self, key: impl Iterator<Item = Val<'v>> + Clone) -> (&Rows, bool) {
         let mut state = self.hasher.build_hasher();
         key.clone().for_each(|part| part.hash_key(&mut state));
         let same = |entry: &(Box<[Key]>, Rows)| {
@@ -67,7 +67,7 @@ impl Table {
                 .all(|(own, part)| own.0.view().order_key(&part).is_eq())
         };
         let found = self.entries.find(state.finish(), same);
-        found.map_or(&self.otherwise, |(_, rows)| rows)
+        found.map_or((&self.otherwise, false), |(_, rows)| (rows, true))
     }
 
     /// Gives a key its rows, whatever it had.

@@ -105,6 +105,8 @@ pub struct Matcher {
     pub(crate) tables: Vec<Arc<Table>>,
     /// By slot: what is known of the event at hand. Kept from one to the next, to allocate nothing.
     known: Vec<Option<Value>>,
+    /// Events with a value of which nothing is known; since this matcher was made.
+    pub(crate) strangers: u64,
 }
 
 impl Matcher {
@@ -122,6 +124,7 @@ impl Matcher {
             events: plan.events(),
             tables: plan.tables.clone(),
             known: Vec::new(),
+            strangers: 0,
             plan,
             engine,
             waiting: VecDeque::new(),
@@ -220,10 +223,13 @@ impl Matcher {
         // By variable that looks something up: how many copies; and the rows, with the slots that they fill.
         let mut counts: Vec<(usize, usize)> = Vec::new();
         let mut found: Vec<(usize, &[usize], Rows)> = Vec::new();
+        let mut is_strange = false;
         for variable in bits(mask) {
             let mut count = 1;
             for lookup in here(variable) {
-                let rows = self.tables[lookup.table].get(lookup.key.iter().map(|slot| row.value(*slot)));
+                let key = lookup.key.iter().map(|slot| row.value(*slot));
+                let (rows, is_known) = self.tables[lookup.table].get(key.clone());
+                is_strange |= !is_known && key.into_iter().all(|part| !part.is_null());
                 count *= rows.len();
                 found.push((variable, &lookup.columns, Arc::clone(rows)));
             }
@@ -232,6 +238,7 @@ impl Matcher {
                 mask &= !(1 << variable);
             }
         }
+        self.strangers += u64::from(is_strange);
         let copies = counts.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
         let slots = plan
             .streams

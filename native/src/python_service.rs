@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use pyo3::types::{PyDict, PyMapping, PyTuple};
 use crate::digest::hex;
 use crate::found_columns::Names;
 use crate::json::{Json, parse};
-use crate::known::read_entries;
 use crate::machine;
 use crate::plan::Plan;
 use crate::python::guard;
@@ -332,8 +331,9 @@ impl PyEngine {
         })
     }
 
-    /// Queries are judged by another version of the knowledge, all from the same offset of the log on, which is given.
-    fn learn(&self, py: Python<'_>, version: u64, learned: Vec<Learned>) -> PyResult<u64> {
+    /// Queries are judged by another version of the knowledge, all from the same offset of the log on, which is given,
+    /// and appended to a file first.
+    fn learn(&self, py: Python<'_>, version: u64, learned: Vec<Learned>, file: PathBuf) -> PyResult<u64> {
         guard(|| {
             let queries = lock(py, &self.queries);
             let mut found: Vec<(Arc<Lane>, Vec<Update>)> = Vec::new();
@@ -341,17 +341,7 @@ impl PyEngine {
                 let Some(query) = queries.get(&name) else {
                     continue; // it was removed
                 };
-                let entries = |(table, text): (usize, String)| Ok((table, read_entries(&text)?));
-                let update = Update {
-                    query: query.number,
-                    version,
-                    plan: plan.map(|plan| Plan::read(&plan)).transpose().map_err(refused)?,
-                    tables: tables
-                        .into_iter()
-                        .map(entries)
-                        .collect::<Result<_, _>>()
-                        .map_err(refused)?,
-                };
+                let update = Update::new(query.number, version, plan.as_deref(), &tables).map_err(refused)?;
                 match found.iter_mut().find(|(lane, _)| Arc::ptr_eq(lane, &query.lane)) {
                     Some((_, updates)) => updates.push(update),
                     None => found.push((Arc::clone(&query.lane), vec![update])),
@@ -365,20 +355,22 @@ impl PyEngine {
             let updates = found
                 .iter_mut()
                 .map(|(lane, updates)| (&*lane.coming, std::mem::take(updates)));
-            let from = knowing::put_in_force(&folder, updates.collect());
+            let from = knowing::put_in_force(&folder, &file, updates.collect());
             drop(changing);
             from.map_err(|error| PyOSError::new_err(error.to_string()))
         })
     }
 
-    /// By query with PATHs, the version of the knowledge by which the last event was judged.
-    fn knowledge(&self, py: Python<'_>) -> HashMap<String, u64> {
+    /// By query with PATHs, the version of the knowledge by which the last event was judged, and how many events had a
+    /// value of which nothing is known.
+    fn knowledge(&self, py: Python<'_>) -> HashMap<String, (u64, u64)> {
         let queries = lock(py, &self.queries);
         let versions = queries.iter().map(|(name, query)| {
-            let version = query.lane.versions[query.number].load(Ordering::Relaxed);
-            (name.clone(), version)
+            let of_query = |counts: &[AtomicU64]| counts[query.number].load(Ordering::Relaxed);
+            let lane = &query.lane;
+            (name.clone(), (of_query(&lane.versions), of_query(&lane.strangers)))
         });
-        versions.filter(|(_, version)| *version > 0).collect()
+        versions.filter(|(_, (version, _))| *version > 0).collect()
     }
 
     /// The next match of a query, as `Matcher.advance` gives them, with the end of its validity, its labels, and

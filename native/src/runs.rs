@@ -212,14 +212,6 @@ impl Runs {
     }
 }
 
-/// What an event did to a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Waits,
-    Moved,
-    Complete,
-}
-
 /// The first step at or after this one that takes an event by itself.
 fn next_step(plan: &Plan, from: usize) -> Option<usize> {
     (from..plan.steps.len()).find(|&step| !plan.steps[step].is_open())
@@ -287,10 +279,9 @@ pub fn next(
         }
         let bound = runs.bound(plan, place);
         judge.bind_all(bound);
-        let (outcome, step) = extend(plan, judge, (run, bound), (event, time), mask);
-        if outcome == Outcome::Waits {
+        let Some(is_full) = take(plan, judge, (run, bound), (event, time), mask) else {
             continue;
-        }
+        };
         match plan.copies {
             true => changes.spent.push(place),
             false => changes.gone.push(place),
@@ -299,10 +290,10 @@ pub fn next(
         if run.began != BOUND && std::mem::replace(&mut taken, true) {
             continue;
         }
-        if outcome == Outcome::Moved {
-            changes.remember(plan, events, judge, step);
+        if is_full {
+            go_on(plan, events, judge, run.step as usize, changes, sink);
         } else {
-            judge.complete(sink);
+            changes.remember(plan, events, judge, run.step as usize);
         }
     }
     changes.concerned = concerned;
@@ -322,19 +313,18 @@ fn gap(plan: &Plan, step: usize) -> Range<usize> {
     previous.map_or(0, |previous| previous + 1)..step
 }
 
-/// Lets a run take an event: whether it waits on, went on (to which step), or is complete.
-fn extend(
+/// Lets a run take an event: whether its step has all its events then; None if it waits on.
+fn take(
     plan: &Plan,
     judge: &mut Judge<'_>,
     (run, bound): (&Run, &[Option<Handle>]),
     (event, time): (Handle, i64),
     mask: u64,
-) -> (Outcome, usize) {
+) -> Option<bool> {
     let number = run.step as usize;
     let step = &plan.steps[number];
-    let waits = (Outcome::Waits, number);
     if run.began != BOUND && time <= run.began {
-        return waits;
+        return None;
     }
     let waited = || gap(plan, number).filter(|&s| plan.steps[s].role == Role::Many);
     let mut wanting = step
@@ -342,20 +332,19 @@ fn extend(
         .iter()
         .copied()
         .filter(|&v| bound[v].is_none() && mask >> v & 1 == 1);
-    let taken = wanting.find(|&v| judge.accepts(v, event) && waited().all(|s| judge.has_enough(s, v, event)));
-    let Some(variable) = taken else {
-        return waits;
-    };
+    let variable = wanting.find(|&v| judge.accepts(v, event) && waited().all(|s| judge.has_enough(s, v, event)))?;
     judge.bind(variable, event);
     let is_left = |&v: &usize| v != variable && bound[v].is_none();
-    if step.role == Role::One && step.variables.iter().any(is_left) {
-        return (Outcome::Moved, number);
-    }
-    judge.take_between(gap(plan, number));
-    match next_step(plan, number + 1) {
-        Some(next) => (Outcome::Moved, next),
-        None => (Outcome::Complete, number),
-    }
+    Some(step.role != Role::One || !step.variables.iter().any(is_left))
+}
+
+/// A step has all its events: what stands before it takes its own, in each way, and the run waits for the next step or is
+/// complete.
+fn go_on(plan: &Plan, events: &Events, judge: &mut Judge<'_>, step: usize, changes: &mut Changes, sink: &mut Sink) {
+    judge.take_between(gap(plan, step), &mut |judge| match next_step(plan, step + 1) {
+        Some(next) => changes.remember(plan, events, judge, next),
+        None => judge.complete(sink),
+    });
 }
 
 fn start(
@@ -380,11 +369,7 @@ fn start(
             changes.remember(plan, events, judge, first);
             continue;
         }
-        judge.take_between(gap(plan, first));
-        match next_step(plan, first + 1) {
-            Some(next) => changes.remember(plan, events, judge, next),
-            None => judge.complete(sink),
-        }
+        go_on(plan, events, judge, first, changes, sink);
         if step.role == Role::Any {
             break;
         }

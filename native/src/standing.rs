@@ -218,6 +218,7 @@ impl Standing {
         let unit = &mut self.units[number];
         let mut matcher = Matcher::of(Arc::clone(&plan), unit.matcher.budget);
         matcher.eager = unit.matcher.eager;
+        matcher.strangers = unit.matcher.strangers;
         let state = unit.matcher.save(|_| false);
         let chunk = |name| {
             let found = state.changed.iter().find(|(known, _)| *known == name);
@@ -232,6 +233,11 @@ impl Standing {
         self.queries[query].plan = plan;
         self.read_streams();
         is_kept
+    }
+
+    /// How many events had a value of which a query's tables know nothing.
+    pub fn strangers(&self, query: usize) -> u64 {
+        self.units[self.queries[query].unit].matcher.strangers
     }
 
     /// How many queries there are.

@@ -341,14 +341,18 @@ class Engine:
     def remove_queries(self, names: list[str]) -> None:
         """Takes queries out of their lanes; a lane that has none left ends."""
 
-    def learn(self, version: int, learned: list[tuple[str, str | None, list[tuple[int, str]]]]) -> int:
+    def learn(
+        self, version: int, learned: list[tuple[str, str | None, list[tuple[int, str]]]], file: PathLike[str] | str
+    ) -> int:
         """Queries go by another version of the knowledge, all from one offset of the log on, which is given.
 
-        Of each its plan, if that is another, and by table what is known of keys, as `Matcher.learn` takes it.
+        Of each its plan, if that is another, and by table what is known of keys, as `Matcher.learn` takes it. The
+        offset is appended to a file before any query goes by it.
         """
 
-    def knowledge(self) -> dict[str, int]:
-        """By query with PATHs, the version of the knowledge by which the last event was judged."""
+    def knowledge(self) -> dict[str, tuple[int, int]]:
+        """By query with PATHs, the version of the knowledge by which the last event was judged, and how many events had
+        a value of which nothing is known."""
 
     def read_match(
         self, query: str, timeout: float | None = None

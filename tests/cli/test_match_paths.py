@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -74,6 +75,10 @@ def test_why_shows_the_triples_or_where_it_stopped(folder: Path) -> None:
     options = ("--app", "app.yaml", "--knowledge", "kb.ttl", "--why")
     assert "?e: :s1 :in :r1" in run(folder, *options, "1").stdout
     assert "no, it stops at :r2 a :Office" in run(folder, *options, "2").stdout
+    (folder / "query.chi").write_text("SELECT ?e.id PATH {?e :src/:in/a ?kind}", encoding="utf-8")
+    lines = run(folder, *options, "1").stdout.splitlines()
+    assert re.fullmatch("  by the knowledge [0-9a-f]{16}", lines[1])
+    assert lines[2:5] == ["  ?e: ?e :src :s1", "  ?e: :s1 :in :r1", "  ?e: :r1 a :Office"]
 
 
 def test_follow_follows_the_knowledge_too(folder: Path) -> None:

@@ -115,7 +115,9 @@ def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, con
 @st.composite
 def queries(draw: st.DrawFn) -> str:
     kind = draw(
-        st.sampled_from(["one", "one", "pair", "shared", "or", "window", "next", "not", "plus", "maybe", "join"])
+        st.sampled_from(
+            ["one", "one", "pair", "shared", "or", "window", "next", "not", "plus", "maybe", "maybe", "join"]
+        )
     )
     used = draw(st.sampled_from(["", "", ", ?src1", ", ?loc1", ", ?src1, ?loc1"]))
     # A part that names no event is the query's, whichever PATH it stands in; the reference does not split PATHs.
@@ -162,7 +164,19 @@ def queries(draw: st.DrawFn) -> str:
                 f"SELECT COUNT(?f) AS n{used} {around} SEQ (?e, ?f+) WINDOW (?e, ?f, 3s) PATH {{{one}}} PATH {{{two}}}"
             )
         case _:
-            return f"SELECT ?e.id{used} {around} SEQ (?e, ?f?) WINDOW (?e, ?f, 3s) PATH {{{one}}} PATH {{{two}}}"
+            used = draw(st.sampled_from([used, ", ?src2", ", ?loc2", ", ?src1, ?src2, ?loc2"]))
+            seq = draw(
+                st.sampled_from(
+                    [
+                        "SEQ (?e, ?f?) WINDOW (?e, ?f, 3s)",
+                        "SEQ (?e, ?f?, ?g) WINDOW (?e, ?g, 4s)",
+                        "SEQ (?f?, ?e) WINDOW (?e, ?f, 3s)",
+                    ]
+                )
+            )
+            policy = draw(st.sampled_from(["ANY", "NEXT"]))
+            more = ", (?g, a)" if "?g" in seq else ""
+            return f"SELECT ?e.id{used} {around}{more} {seq} MATCH {policy} PATH {{{one}}} PATH {{{two}}}"
 
 
 _ORDER: Final = st.sampled_from(["", "SEQ (?e, ?f) WINDOW (?e, ?f, 3s)", "SEQ (ANY(?e, ?f))", "SEQ (ALL(?e, ?f))"])
@@ -221,7 +235,7 @@ class PathCase:
         return Known(self.knowledge, self.annotations, mode)
 
 
-_STREAM: Final = Stream(
+STREAM: Final = Stream(
     "a", {"sensor": Type.STRING, "room": Type.STRING, "value": Type.FLOAT, "weight": Type.INT}, id_kind="int"
 )
 
@@ -231,7 +245,7 @@ def cases(draw: st.DrawFn) -> PathCase:
     text, turtle = draw(queries()), draw(ontologies())
     tree, problems = examine(Source("query", text))
     assert tree is not None, problems
-    checked, _ = check(tree, Catalogue({"a": _STREAM}, "a", PREFIXES))
+    checked, _ = check(tree, Catalogue({"a": STREAM}, "a", PREFIXES))
     # What a random query asks may be refused, such as an OPTIONAL that reads two events' variables.
     assume(checked is not None)
     assert checked is not None

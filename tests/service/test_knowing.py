@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -139,9 +139,86 @@ def test_a_running_service_follows_what_is_applied_and_the_files(tmp_path: Path)
         assert rooms_until({"r2"}) == {3}
 
 
+WIDE = APPLICATION.replace("?b, 20ms", "?b, 1min")
+
+
+def test_after_a_crash_events_are_judged_as_they_were(tmp_path: Path) -> None:
+    """The next engine goes through the log again; what came before a change is judged by what was known then."""
+    (tmp_path / "kb.ttl").write_text(TURTLE, encoding="utf-8")
+    with (
+        service(tmp_path, application=WIDE) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+        ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "pairs") as pairs,
+        ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "offices") as offices,
+    ):
+        found: dict[object, Received] = {}
+        versions: list[int] = []
+        pairs.call(lambda one: found.setdefault(one.id, one))
+        offices.call(lambda one: versions.append(one.found["knowledge"] if one.found is not None else 0))
+
+        def push(number: int, sensor: str, flow: float) -> None:
+            supplier.push(Event("air", number, moment(), {"sensor": sensor, "flow": flow}))
+            supplier.flush()
+
+        def wait(holds: Callable[[], bool], also: Callable[[], object] = lambda: None) -> None:
+            deadline = time.monotonic() + 30
+            while not holds() and time.monotonic() < deadline:
+                also()
+                time.sleep(0.05)
+            assert holds()
+
+        push(1, "s0", 5.0)  # above 4
+        push(2, "s1", 3.0)  # not above 4
+        change(tmp_path, [triple("Limit", "is", 2)], [triple("Limit", "is", 4)])
+        wait(lambda: 2 in versions, lambda: push(next(unused), "s1", 0.0))
+        change(tmp_path, [triple("Limit", "is", 6)], [triple("Limit", "is", 2)])
+        wait(lambda: 3 in versions, lambda: push(next(unused), "s1", 0.0))
+        push(3, "s0", 5.5)  # not above 6, but more than 5.0
+        wait(lambda: len(found) == 1)
+        os.kill(children(process)["cepheid.service.process"], signal.SIGKILL)
+        push(4, "s0", 9.0)
+        push(5, "s1", 9.0)
+        wait(lambda: len(found) >= 2)
+        time.sleep(0.5)
+        by = sorted((one.attributes["rise"], one.found["knowledge"]) for one in found.values() if one.found is not None)
+        # By what is known now no event but the last ones is above the limit.
+        assert by == [(0.5, 3), (4.0, 3)]
+
+
+def test_versions_and_what_was_judged_by_them_outlive_the_service(tmp_path: Path) -> None:
+    """Knowledge that changed while nothing ran is in force from where the log ended on."""
+
+    def push(supplier: Supplier, number: int, sensor: str, flow: float) -> None:
+        supplier.push(Event("air", number, moment(), {"sensor": sensor, "flow": flow}))
+        supplier.flush()
+
+    def settled(engine: Engine, version: int) -> bool:
+        deadline = time.monotonic() + 10
+        while engine.stats()["queries"]["pairs"]["knowledge"] != version and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return bool(engine.stats()["queries"]["pairs"]["knowledge"] == version)
+
+    with running(tmp_path, WIDE) as (engine, supplier):
+        push(supplier, 1, "s0", 5.0)
+        assert all_of(engine, "pairs", 0.3) == []
+    (tmp_path / "data" / "knowledge").mkdir(parents=True, exist_ok=True)
+    with running(tmp_path, WIDE, TURTLE.replace(":is 4", ":is 6")) as (engine, supplier):
+        push(supplier, 2, "s0", 5.5)
+        assert settled(engine, 2)
+        assert [(sorted(ids(one)), version(one)) for one in all_of(engine, "pairs")] == [([1, 2], 2)]
+    # The same again is no other version; and 1 is still above 4, 2 still not above 6.
+    with running(tmp_path, WIDE, TURTLE.replace(":is 4", ":is 6")) as (engine, supplier):
+        push(supplier, 3, "s0", 5.8)
+        assert settled(engine, 2)
+        found = [(sorted(ids(one)), version(one)) for one in all_of(engine, "pairs")]
+        assert [pair for pair in found if 3 in pair[0]] == [([1, 3], 2)]
+    lines = (tmp_path / "data" / "knowledge" / "versions.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+
+
 @contextmanager
-def running(folder: Path, application: str = APPLICATION) -> Iterator[tuple[Engine, Supplier]]:
-    (folder / "kb.ttl").write_text(TURTLE, encoding="utf-8")
+def running(folder: Path, application: str = APPLICATION, turtle: str = TURTLE) -> Iterator[tuple[Engine, Supplier]]:
+    (folder / "kb.ttl").write_text(turtle, encoding="utf-8")
     (folder / "app.yaml").write_text(application, encoding="utf-8")
     app = load(folder / "app.yaml")
     with IntakeThread(config_of(app)) as intake, Engine(app) as engine, Supplier(intake.address) as supplier:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from cepheid.app.known import Known
 from cepheid.app.question import ask
+from cepheid.cli.engines import find_matches
+from cepheid.language.checker import check
+from cepheid.language.parser import parse
+from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.spark import enrich, match, where
 from cepheid.spark.knowledge import NotKnown
 from cepheid.spark.local import match_on_spark
-from tests.plan.path_strategies import NS, PREFIXES, SECOND, PathCase, cases, knowledge
+from tests.plan.path_strategies import NS, PREFIXES, SECOND, STREAM, PathCase, cases, groups, knowledge
 from tests.plan.test_paths import MEANINGS, ROOMS, checked_query
 
 #: A query is a Spark job or two; CEPHEID_SPARK_EXAMPLES=500 for a long run.
-EXAMPLES = int(os.environ.get("CEPHEID_SPARK_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("CEPHEID_SPARK_EXAMPLES", "12"))
+CATALOGUE = Catalogue({"a": STREAM}, "a", PREFIXES)
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +164,26 @@ def test_spark_is_native(spark: SparkSession, case: PathCase) -> None:
         [(m.id, m.time, dict(m.events), {k: str(v) for k, v in m.select.items()}) for m in ms] for ms in (found, wanted)
     ]
     assert shown[0] == shown[1]
+
+
+@pytest.mark.spark
+@given(asked=st.lists(groups("e", "1"), min_size=4, max_size=4), case=cases())
+@settings(max_examples=EXAMPLES // 3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_where_keeps_the_rows_that_plain_sparql_does(spark: SparkSession, asked: list[str], case: PathCase) -> None:
+    known = Known(case.knowledge, case.annotations, prefixes=PREFIXES)
+    rows = [(e.id, *(e.attributes[name] for name in ("sensor", "room", "value", "weight"))) for e in case.events]
+    frame = spark.createDataFrame(rows, "id long, sensor string, room string, value double, weight long")
+    frames, wanted = [], []
+    for number, group in enumerate(asked):
+        try:
+            kept = frame.transform(where(group, known, stream="a"))
+        except NotKnown:
+            continue  # a FILTER that is left to `match`
+        frames.append(kept.select("id", sf.lit(number).alias("number")))
+        checked, problems = check(parse(f"SELECT ?e.id FROM (?e, a) PATH {{{group}}}"), CATALOGUE)
+        assert checked is not None, problems
+        reference = find_matches("reference", ask(checked, known), case.events, 0)
+        wanted += [(number, m.select["id"]) for m in reference]
+    if frames:
+        found = reduce(DataFrame.union, frames).collect()
+        assert sorted((row.number, row.id) for row in found) == sorted(wanted), asked

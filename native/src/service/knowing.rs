@@ -3,11 +3,17 @@
 //! Whoever changes it says first that something comes, looks then where the log ends, and puts it there. A lane looks
 //! whether something comes when it has a batch and before it judges it. So a batch that was judged without was in the
 //! log before its end was looked for, and lies before that point: each event is judged by one version, in every lane.
+//!
+//! The point is written down before any lane goes by what came (src/cepheid/service/running/judged.py), so that events
+//! which are gone through again after a crash are judged as they were.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::known::Entry;
+use crate::json::{Fault, Json, Reading};
+use crate::known::{Entry, read_entries};
 use crate::log::follower::From;
 use crate::log::{Error, Follower};
 use crate::plan::Plan;
@@ -26,6 +32,29 @@ pub struct Update {
     pub tables: Vec<(usize, Vec<Entry>)>,
 }
 
+impl Update {
+    /// Of a plan and what is known of keys by table, as JSON each.
+    pub fn new(query: usize, version: u64, plan: Option<&str>, tables: &[(usize, String)]) -> Result<Update, Fault> {
+        let entries = |(table, text): &(usize, String)| Ok((*table, read_entries(text)?));
+        Ok(Update {
+            query,
+            version,
+            plan: plan.map(Plan::read).transpose()?,
+            tables: tables.iter().map(entries).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// One that was written down, and the offset from which it holds.
+    pub fn read(query: usize, json: &Json) -> Result<(u64, Update), Fault> {
+        let tables = json.member("tables")?;
+        let tables = tables.each(|item| Ok((item.at(0)?.index()?, item.at(1)?.text()?.to_owned())))?;
+        let plan = json.member("plan")?.optional(|plan| Ok(plan.text()?.to_owned()))?;
+        let version = json.member("version")?.index()? as u64;
+        let update = Update::new(query, version, plan.as_deref(), &tables)?;
+        Ok((json.member("from")?.index()? as u64, update))
+    }
+}
+
 /// What comes to a lane, with the offset from which it holds.
 #[derive(Debug, Default)]
 pub struct Coming {
@@ -34,6 +63,14 @@ pub struct Coming {
 }
 
 impl Coming {
+    /// With what is known to come, in the order of its offsets.
+    pub fn with(updates: Vec<(u64, Update)>) -> Coming {
+        Coming {
+            has_some: AtomicBool::new(!updates.is_empty()),
+            updates: PiMutex::new(updates),
+        }
+    }
+
     /// What holds for a batch that begins here, in the order in which it came.
     pub fn due(&self, offset: u64) -> Vec<Update> {
         if !self.has_some.load(Ordering::SeqCst) {
@@ -50,8 +87,11 @@ impl Coming {
     }
 }
 
-/// Puts updates in force for lanes over the log in a folder: the offset from which they hold. One call at a time.
-pub fn put_in_force(folder: &Path, updates: Vec<(&Coming, Vec<Update>)>) -> Result<u64, Error> {
+/// Puts updates in force for lanes over the log in a folder: the offset from which they hold, which is appended to a
+/// file. One call at a time.
+pub fn put_in_force(folder: &Path, file: &Path, updates: Vec<(&Coming, Vec<Update>)>) -> Result<u64, Error> {
+    let io = |error| Error::Io("write", file.to_owned(), error);
+    let mut written = OpenOptions::new().append(true).create(true).open(file).map_err(io)?;
     let mut held: Vec<_> = updates
         .into_iter()
         .map(|(coming, updates)| {
@@ -61,6 +101,9 @@ pub fn put_in_force(folder: &Path, updates: Vec<(&Coming, Vec<Update>)>) -> Resu
         })
         .collect();
     let from = Follower::open(folder, From::End, false)?.offset();
+    written
+        .write_all(format!("{{\"from\":{from}}}\n").as_bytes())
+        .map_err(io)?;
     for (guard, updates) in &mut held {
         guard.extend(updates.drain(..).map(|update| (from, update)));
     }

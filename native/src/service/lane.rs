@@ -58,6 +58,8 @@ struct QuerySpec {
     read: Read,
     /// The version of the knowledge by which its PATHs are judged in the beginning; 0: it has none.
     knowledge: u64,
+    /// By what they are judged later, from offsets of the log on.
+    later: Vec<(u64, Update)>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +93,9 @@ impl LaneSpec {
             let variables = item.member("variables")?.each(|name| Ok(name.text()?.to_owned()))?;
             Ok((variables, item.member("within")?.int()?))
         };
+        let mut number = 0..;
         let query = |item: &Json| {
+            let number = number.next().unwrap_or_default();
             Ok(QuerySpec {
                 plan: item.member("plan")?.text()?.to_owned(),
                 limit: item.member("limit")?.optional(Json::index)?,
@@ -105,6 +109,7 @@ impl LaneSpec {
                     watermark: item.member("silent")?.member("watermark")?.int()?,
                 },
                 knowledge: item.member("knowledge")?.index()? as u64,
+                later: item.member("later")?.each(|update| Update::read(number, update))?,
             })
         };
         let stream = |item: &Json| {
@@ -139,6 +144,8 @@ pub struct Lane {
     pub coming: Arc<Coming>,
     /// By query, the version of the knowledge that is in force; 0: it has no PATHs.
     pub versions: Arc<Vec<AtomicU64>>,
+    /// By query, how many events had a value of which nothing is known.
+    pub strangers: Arc<Vec<AtomicU64>>,
     /// The log's.
     pub folder: PathBuf,
     stop: Arc<AtomicBool>,
@@ -213,13 +220,21 @@ impl Lane {
         let removed: Arc<Vec<AtomicBool>> = Arc::new(spec.queries.iter().map(|_| AtomicBool::new(false)).collect());
         let versions: Arc<Vec<AtomicU64>> =
             Arc::new(spec.queries.iter().map(|q| AtomicU64::new(q.knowledge)).collect());
-        let coming = Arc::new(Coming::default());
+        let strangers: Arc<Vec<AtomicU64>> = Arc::new(spec.queries.iter().map(|_| AtomicU64::new(0)).collect());
+        let mut later: Vec<(u64, Update)> = spec
+            .queries
+            .iter_mut()
+            .flat_map(|query| query.later.drain(..))
+            .collect();
+        later.sort_by_key(|(from, _)| *from); // of one query they keep their order
+        let coming = Arc::new(Coming::with(later));
         let mut running = Running {
             spec,
             policy,
             folder: folder.clone(),
             coming: Arc::clone(&coming),
             versions: Arc::clone(&versions),
+            strangers: Arc::clone(&strangers),
             removed: Arc::clone(&removed),
             follower,
             groups,
@@ -249,6 +264,7 @@ impl Lane {
             removed,
             coming,
             versions,
+            strangers,
             folder,
             stop,
             thread: Mutex::new(Some(thread)),
@@ -417,6 +433,7 @@ struct Running {
     folder: PathBuf,
     coming: Arc<Coming>,
     versions: Arc<Vec<AtomicU64>>,
+    strangers: Arc<Vec<AtomicU64>>,
     removed: Arc<Vec<AtomicBool>>,
     follower: Follower,
     groups: Vec<Group>,
@@ -683,7 +700,8 @@ impl Running {
                 self.matches[number].put(delivery, query.sheds);
             }
         }
-        for number in &group.queries {
+        for (place, number) in group.queries.iter().enumerate() {
+            self.strangers[*number].store(group.standing.strangers(place), Ordering::Relaxed);
             if self.spec.queries[*number].is_read {
                 self.unlogged[*number].pass(watermark);
             }

@@ -37,6 +37,10 @@ def why(question: Question, catalogue: Catalogue, events: Sequence[Event], event
     checked = question.original
     asking = _Asking(checked.query, catalogue, events, event, now, question.known)
     yield f"{event.stream}/{event.id}"
+    if question.known is not None and checked.query.path is not None:
+        knowledge = question.known.knowledge
+        number = knowledge.known_as
+        yield f"  by the knowledge {knowledge.digest[:16]}" + (f", version {number}" if number is not None else "")
     if not asking.holds(syntax.Range("e", (event.stream,)), ()):
         yield "  is outside of WITHIN, so it does not exist for the query (rule Q5)"
         return

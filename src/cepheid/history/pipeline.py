@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.app import Application
+from cepheid.app.following import Following
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import (
@@ -32,10 +33,13 @@ from cepheid.history.archiving import (
     commit_archived,
     offset_of,
 )
+from cepheid.history.judging import Judged, Judging
 from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
+from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
+from cepheid.plan.compile import tables
 from cepheid.plan.real_time import hindrance
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
@@ -57,6 +61,10 @@ _TRIGGER: Final = "500 milliseconds"
 _REAL_TIME: Final = "30 seconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
+#: Seconds between two looks at a batch that is waited for.
+_LOOK: Final = 0.1
+#: Seconds that a batch which was begun before may take when someone waits for it.
+_FINISHING: Final = 600
 #: A part that fails is started again, after so many seconds each time; the last again and again.
 _PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
@@ -77,6 +85,11 @@ class Part:
     checkpoint: str
     #: The log that it reads.
     log: Path | None = None
+    #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
+    judging: Judging | None = None
+    is_finishing: bool = False
+    #: Whether Spark calls it as time passes, be there events or not.
+    is_timed: bool = False
     real_time: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
@@ -111,9 +124,13 @@ class Pipeline:
         #: What was last said of what the service needs.
         self._restored: str | None = None
         self._parts: dict[str, Part] = {}
+        self._following = Following()
+        #: How queries with PATHs are judged by the streams that run.
+        self._judged: dict[str, Judged] = {}
         self._files: list[ArchiveRun] = []
         try:
             self._take(app)
+            self._following.start()
             self._files = self._archive_files()
         except BaseException:
             self.stop()
@@ -127,6 +144,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """Ends all parts. What is under way is done again by the next run."""
+        self._following.close()
         for part in self._parts.values():
             if part.query is not None:
                 part.query.stop()
@@ -145,14 +163,13 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, and lets the archive forget. To be called every now and then."""
+        """Takes up what is known now, starts again what has failed, and lets the archive forget.
+
+        To be called every now and then.
+        """
+        self._learn()
         for part in self._parts.values():
-            if part.query is not None and not part.query.isActive:
-                self._fail(part, str(part.query.exception()))
-            elif part.again_at is not None and time.monotonic() >= part.again_at:
-                self._start(part)
-            elif part.failures and part.query is not None and part.query.lastProgress:
-                part.failures = 0
+            self._tend_part(part)
         if self._log is not None:
             self._commit(self._log)
             self._tell(self._log / PIPELINE)
@@ -163,6 +180,17 @@ class Pipeline:
             streams = list(self._plan.graph.streams.values())
             remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
+    def _tend_part(self, part: Part) -> None:
+        if part.query is not None and not part.query.isActive:
+            if part.is_finishing and part.query.exception() is None:
+                self._start(part)
+            else:
+                self._fail(part, str(part.query.exception()))
+        elif part.again_at is not None and time.monotonic() >= part.again_at:
+            self._start(part)
+        elif part.failures and part.query is not None and part.query.lastProgress:
+            part.failures = 0
+
     @property
     def down(self) -> list[str]:
         """The parts that have failed, and are to be started again."""
@@ -171,10 +199,16 @@ class Pipeline:
     def process_all(self) -> None:
         """Waits until what is there now went through; PartFailed if it does not."""
         for part in self._parts.values():
+            if part.is_finishing and part.query is not None and part.query.awaitTermination(_FINISHING):
+                self._tend_part(part)
+        for part in self._parts.values():
             if part.query is None:
                 raise PartFailed(f"{part.name} has failed: {part.reason}")
             try:
-                part.query.processAllAvailable()
+                if part.is_timed:
+                    _await_quiet(part.query)
+                else:
+                    part.query.processAllAvailable()
             except StreamingQueryException as error:
                 raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
         for run in self._files:
@@ -220,7 +254,7 @@ class Pipeline:
 
     def _take(self, app: Application) -> None:
         """Starts what an application has and does not run yet, and ends what it has no longer."""
-        self._app, self._plan = app, app.plan()
+        self._app, self._plan = app, self._following.plan_of(app)
         service = app.sections.service
         self._log = None if service is None or service.log is None else app.folder / service.log.path
         self._archive = None if app.sections.archive is None else archive_of(app)
@@ -238,15 +272,48 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
+        part.is_finishing = self._judge(part)
         try:
             writer = part.writer()
             if part.real_time:
                 writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
+            elif part.is_finishing:
+                # Deprecated, but nothing else does the batch that was begun, and no other.
+                writer = writer.trigger(once=True)
             else:
                 writer = writer.trigger(processingTime=_TRIGGER)
             part.query = writer.start()
         except (BrokerAway, Py4JJavaError, PySparkException) as error:
             self._fail(part, str(error))
+
+    def _judge(self, part: Part) -> bool:
+        """Decides by what a query's batches are judged; whether it is only the one that was begun."""
+        if part.judging is None:
+            return False
+        semantic = self._plan.semantic[part.name]
+        now, kept = Judged(semantic.checked, semantic.version), part.judging.kept()
+        # In Real-Time Mode nobody knows how far a batch had come: what is done again is done by what is known now.
+        is_other = kept is not None and kept.version != now.version and not part.real_time
+        if kept is not None and is_other and part.judging.is_unfinished(self._spark):
+            self._judged[part.name] = kept
+            return True
+        part.judging.keep(now)
+        self._judged[part.name] = now
+        return False
+
+    def _learn(self) -> None:
+        """Has streams go on by what is known now, those of which a change makes something else."""
+        renewed = self._following.take_up([name for name in self._plan.queries if self._is_here(name)])
+        self._plan = self._following.plan
+        for name, renewal in renewed.items():
+            part = self._parts.get(name)
+            if part is not None and part.query is not None and renewal.is_another:
+                part.query.stop()
+                self._start(part)
+                self._say(f"{name} goes on by version {renewal.semantic.version} of the knowledge")
+
+    def _is_here(self, name: str) -> bool:
+        return self._plan.placement[name].engine == "spark"
 
     def _fail(self, part: Part, story: str) -> None:
         part.query, part.reason = None, (reason := explained(story, part.checkpoint))
@@ -284,7 +351,7 @@ class Pipeline:
         if self._archive is not None:
             parts += [self._of_topic(given, self._archive) for given in self._inputs if isinstance(given, TopicInput)]
         for name in self._plan.queries:
-            if self._plan.placement[name].engine == "spark":
+            if self._is_here(name):
                 parts += self._of_query(name)
         return parts
 
@@ -306,23 +373,34 @@ class Pipeline:
     def _of_query(self, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""
         checked, level, sink = self._plan.queries[name], self._plan.level(name), self._sink(name)
-        place = self._checkpoint(f"query-{name}-{_digest(checked.normal_form)}")
+        check_paths(name, checked)
+        own = f"query-{name}-{_digest(checked.normal_form)}"
+        place = self._checkpoint(own)
+        judging = None
+        if name in self._plan.semantic:
+            judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.pickle", place)
         real_time = self._app.sections.queries[name].real_time
         if real_time and (reason := hindrance(checked)):
             raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
+        streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
 
         def matches() -> DataStreamWriter:
-            streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
+            judged = self._judged.get(name) if judging is not None else None
+            asked = checked if judged is None else judged.checked
+            version = None if judged is None else judged.version
             if real_time:
-                events = read_in_jvm(self._spark, checked, streams, self._inputs)
+                events = read_in_jvm(self._spark, asked, streams, self._inputs)
             else:
-                events = read_events(self._spark, checked, streams, self._log, self._inputs)
+                events = read_events(self._spark, asked, streams, self._log, self._inputs)
             live = Live(real_time=real_time)
-            found = events.transform(match_checked(checked, stream="stream", now=self._now, live=live))
+            found = events.transform(match_checked(asked, stream="stream", now=self._now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
-        parts = [Part(name, level, meaning, matches, place, self._log, real_time)]
+        is_timed = any(streams[stream].idle is not None for stream in checked.streams)
+        parts = [
+            Part(name, level, meaning, matches, place, self._log, judging, real_time=real_time, is_timed=is_timed)
+        ]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -373,6 +451,33 @@ def needs_kafka(app: Application) -> bool:
 def matches_table(archive: Archive, query: str) -> str:
     """Where the matches of a query are kept that has no sink of its own."""
     return archive.table(f"_matches/{query}")
+
+
+def _await_quiet(query: StreamingQuery) -> None:
+    """Waits until a batch finds nothing new. With timers there is always another: processAllAvailable has no end."""
+    before: int | None = None
+    while query.isActive:
+        progress: Any = query.lastProgress
+        if progress is not None and before is None:
+            before = progress["batchId"]
+        elif progress is not None and progress["batchId"] > before and progress["numInputRows"] == 0:
+            return
+        time.sleep(_LOOK)
+    if (failure := query.exception()) is not None:
+        raise failure
+
+
+def check_paths(name: str, checked: Checked) -> None:
+    """NotOnSpark if a query has PATHs that a stream can't judge."""
+    if checked.query.path is not None:
+        raise NotOnSpark(
+            f"query '{name}' has a PATH, and the application no knowledge: add `knowledge: {{sources: [...]}}`"
+        )
+    if not all(table.complete for table in tables(checked)):
+        raise NotOnSpark(
+            f"query '{name}' has a PATH that is not indexed, and on a stream of Spark only what is can be judged; "
+            "see `cepheid explain`, and `cepheid match --follow` for the other modes of `knowledge: {semantics: ...}`"
+        )
 
 
 def _status(part: Part) -> Status:

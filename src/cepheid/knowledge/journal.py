@@ -34,6 +34,21 @@ class Entries:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed)
 
+    def say(self, added: Iterable[str], removed: Iterable[str]) -> None:
+        """Takes up an entry."""
+        for text in removed:
+            self.added.pop(text, None)
+            self.removed[text] = None
+        for text in added:
+            self.removed.pop(text, None)
+            self.added[text] = None
+
+    def followed_by(self, added: Iterable[str], removed: Iterable[str]) -> Entries:
+        """These, and then an entry."""
+        both = Entries(dict(self.added), dict(self.removed))
+        both.say(added, removed)
+        return both
+
 
 def append(path: Path, added: Iterable[Triple], removed: Iterable[Triple]) -> None:
     """Append an entry; it is on disk when this returns."""
@@ -73,10 +88,5 @@ def read(path: Path, offset: int = 0) -> Entries:
         except (ValueError, KeyError, TypeError):
             entries.skipped += bool(line.strip())
             continue
-        for text in removed:
-            entries.added.pop(text, None)
-            entries.removed[text] = None
-        for text in added:
-            entries.removed.pop(text, None)
-            entries.added[text] = None
+        entries.say(added, removed)
     return entries

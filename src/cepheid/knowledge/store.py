@@ -21,6 +21,7 @@ from cepheid.knowledge.reasoning import Conclusions, Reasoning, change_store, co
 from cepheid.knowledge.rules import Rules, read_rules
 from cepheid.knowledge.sources import Sources
 from cepheid.knowledge.terms import OWL, Node, Term, local_name, short
+from cepheid.knowledge.versions import Versions
 from cepheid.language.errors import Rejected
 from cepheid.model.names import nearest
 
@@ -75,7 +76,10 @@ class Knowledge:
         self._kept: Closure | None = None
         self._store = Store()
         self._version = 1
-        self._digest = _digest([f.hash for f, _ in found.files], rules.hash, request.reasoning)
+        self._versions: Versions | None = None
+        #: What was changed besides the files.
+        self._beside = journal.Entries()
+        self._digest = self._digest_now()
         self._journal = journal.journal_of(request.folder)
         self._journal_offset = 0
         self._having: dict[str, dict[str, tuple[Node, ...]]] = {}
@@ -108,9 +112,29 @@ class Knowledge:
         entries = journal.read(made._journal)
         made._journal_offset = entries.offset
         if entries:
-            made._change("\n".join(entries.added), "\n".join(entries.removed))
+            made._change_beside(entries.added, entries.removed)
             made._version = 1
         return made
+
+    def keep_versions(self) -> None:
+        """Numbers versions as they are written down beside the journal: one number means the same for all who do."""
+        with self._changing, self._lock:
+            self._versions = self._kept_versions
+            self._version = self._versions.first(self._digest)
+
+    @property
+    def known_as(self) -> int | None:
+        """The version that what runs has numbered these contents with; None if they were never in force."""
+        return self._kept_versions.known(self._digest)
+
+    @property
+    def _kept_versions(self) -> Versions:
+        return Versions(self._journal.with_name("versions.jsonl"))
+
+    def _digest_now(self) -> str:
+        hashes = [file.hash for file, _ in self._sources.files]
+        beside = [*sorted(self._beside.added), "-", *sorted(self._beside.removed)] if self._beside else []
+        return _digest(hashes, self._rules.hash, self._request.reasoning, *beside)
 
     def _begin(self) -> None:
         """Fill the store: from the cache, or by concluding everything."""
@@ -242,7 +266,17 @@ class Knowledge:
         minus = [*removed]
         if any(isinstance(term, BlankNode) for triple in minus for term in (triple.subject, triple.object)):
             raise KnowledgeError("a triple with a blank node can't be removed by name; change its file instead")
-        return self._change(lines_of(added), lines_of(minus))
+        return self._change_beside(lines_of(added).splitlines(), lines_of(minus).splitlines())
+
+    def _change_beside(self, added: Iterable[str], removed: Iterable[str]) -> Change:
+        """A change that no file has."""
+        with self._changing:
+            before, self._beside = self._beside, self._beside.followed_by(added, removed)
+            try:
+                return self._change("\n".join(added), "\n".join(removed))
+            except BaseException:
+                self._beside = before
+                raise
 
     def reload(self) -> Change | None:
         """Read the files again. What differs is put in force as one change; None if nothing does."""
@@ -256,16 +290,20 @@ class Knowledge:
             removed = {line for key in before.keys() - after.keys() for line in before[key].text.splitlines()}
             elsewhere = (before[key] for key in before.keys() & after.keys())
             still = {line for part in elsewhere for line in part.text.splitlines() if line in removed}
-            change = self._change("\n".join(added - removed), "\n".join(removed - added - still))
-            self._sources = found
-            return change
+            self.prepare()
+            earlier, self._sources = self._sources, found
+            try:
+                return self._change("\n".join(added - removed), "\n".join(removed - added - still))
+            except BaseException:
+                self._sources = earlier
+                raise
 
     def read_journal(self) -> Change | None:
         """Make the changes that others have written to the journal since it was last read."""
         with self._changing:
             entries = journal.read(self._journal, self._journal_offset)
             self._journal_offset = entries.offset
-            return self._change("\n".join(entries.added), "\n".join(entries.removed)) if entries else None
+            return self._change_beside(entries.added, entries.removed) if entries else None
 
     @property
     def journal(self) -> Path:
@@ -298,13 +336,13 @@ class Knowledge:
                 self._conclusions = self._conclusions.anew(removed, added)
                 raise
             if delta is None:
-                return self._swap(self._conclusions.anew(added, removed), added, removed)
+                return self._swap(self._conclusions.anew(added, removed))
             plus, minus = quads(delta[0]), quads(delta[1])
             try:
                 if len(plus) + len(minus) > _IN_PLACE:
                     new = loaded(self._conclusions.facts())
                     self._refuse_clashes(new, plus)
-                    return self._put(new, plus, minus, added, removed)
+                    return self._put(new, plus, minus)
                 with self._lock:
                     change_store(self._store, plus, minus)
                     try:
@@ -312,24 +350,26 @@ class Knowledge:
                     except Inconsistent:
                         change_store(self._store, minus, plus)
                         raise
-                    return self._put(self._store, plus, minus, added, removed)
+                    return self._put(self._store, plus, minus)
             except Inconsistent:
                 self._conclusions.apply(removed, added)
                 raise
 
-    def _swap(self, fresh: Conclusions, added: str, removed: str) -> Change:
+    def _swap(self, fresh: Conclusions) -> Change:
         """A changed ontology: everything was concluded anew, while readers went on with what they had."""
         new = loaded(fresh.facts())
         self._refuse_clashes(new, None)
         before, after = set(self._store), set(new)
         self._conclusions = fresh
-        return self._put(new, after - before, before - after, added, removed)
+        return self._put(new, after - before, before - after)
 
-    def _put(self, store: Store, plus: Iterable[Quad], minus: Iterable[Quad], added: str, removed: str) -> Change:
+    def _put(self, store: Store, plus: Iterable[Quad], minus: Iterable[Quad]) -> Change:
         with self._lock:
             self._store = store
-            self._version += 1
-            self._digest = _digest([self._digest], *sorted(added.splitlines()), "-", *sorted(removed.splitlines()))
+            self._digest = self._digest_now()
+            self._version = (
+                self._version + 1 if self._versions is None else self._versions.after(self._version, self._digest)
+            )
             change = Change(self._version, self._digest, _triples(plus), _triples(minus))
             self._update_subjects(change)
             for listener in self._listeners:

@@ -79,6 +79,7 @@ def _query(plan: Plan, name: str, registered: int) -> dict[str, Any]:
     ]
     return {
         "key": _key(plan, name),
+        "meaning": _meaning(plan, name),
         "registered": registered,
         "level": plan.graph.levels[plan.ranks[name]],
         "outputs": outputs,
@@ -103,6 +104,17 @@ def _check(plan: Plan, name: str) -> None:
 def _key(plan: Plan, name: str) -> str:
     """What a query is known by beside the log: its name and its meaning."""
     return f"{name} {hashlib.blake2b(plan.queries[name].normal_form.encode(), digest_size=8).hexdigest()}"
+
+
+def _meaning(plan: Plan, name: str) -> str:
+    """What attributes mean to a query with PATHs: besides the knowledge, all that its tables depend on."""
+    if name not in plan.semantic:
+        return ""
+    properties = [
+        (stream, sorted(plan.graph.properties.get(stream, {}).items())) for stream in plan.queries[name].streams
+    ]
+    ways = [(look.stream, [(a, look.annotations[a]) for a in look.key]) for look in plan.semantic[name].lookups]
+    return hashlib.blake2b(repr((properties, ways)).encode(), digest_size=8).hexdigest()
 
 
 def _registered(plan: Plan, log: Path) -> dict[str, int]:

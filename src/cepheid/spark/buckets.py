@@ -8,6 +8,7 @@ same bucket again; a token, written with each state, tells whether it is the one
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,8 @@ _STEP: Final = 1000
 
 _Times: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
+_log: Final = logging.getLogger("cepheid.knowledge")
+
 _live: OrderedDict[tuple[str, int], tuple[str, Matcher]] = OrderedDict()
 
 
@@ -60,6 +63,8 @@ class Work:
     #: Whether the log has decided already what is late.
     flagged: bool
     run: str
+    #: The version of the knowledge, where it may become another.
+    version: int = 0
 
 
 @dataclass
@@ -74,6 +79,8 @@ class Progress:
     heard: dict[str, int] = field(default_factory=dict)
     #: When the next timer expires, in milliseconds.
     timer: int = 0
+    #: The version of the knowledge by which the matcher judged last.
+    version: int = 0
 
 
 class Bucket(StatefulProcessor):
@@ -194,6 +201,14 @@ class Bucket(StatefulProcessor):
             try:
                 matcher.restore(bytes(held[1]), chunks)
             except ValueError as error:
+                if progress.version != self._work.version:
+                    _log.warning(
+                        "bucket %d begins anew, without what it held: the knowledge changed what is kept of events",
+                        bucket,
+                    )
+                    self._chunks.clear()
+                    progress.names = []
+                    return progress, Matcher(self._work.checked, progress.now)
                 raise StateUnusable(
                     f"bucket {bucket} of the checkpoint can't go on: {error}. A checkpoint belongs to one query: give "
                     "another query, or a damaged one, a checkpointLocation of its own"
@@ -207,6 +222,7 @@ class Bucket(StatefulProcessor):
         for name, content in state.changed.items():
             self._chunks.updateValue((name,), (content,))
         progress.names, progress.token = list(state.names), uuid.uuid4().hex
+        progress.version = self._work.version
         self._progress.update((json.dumps(asdict(progress)), state.head))
         _live[self._work.run, bucket] = progress.token, matcher
         while len(_live) > _MOST_LIVE:

@@ -133,23 +133,30 @@ def match(
     return transform
 
 
-def match_checked(checked: Checked, *, stream: str, now: int, live: Live | None = None) -> Transform:
-    """The matches of a query that was checked, and has no PATHs left, in a DataFrame of its streams' attributes."""
+def match_checked(
+    checked: Checked, *, stream: str, now: int, live: Live | None = None, version: int | None = None
+) -> Transform:
+    """The matches of a query that was checked, and has no PATHs left, in a DataFrame of its streams' attributes.
+
+    `version` is that of the knowledge by which PATHs were judged; matches say it.
+    """
 
     def transform(frame: DataFrame) -> DataFrame:
-        return _matched(frame, checked, Columns(frame, "id", "time", stream), now, live or Live())
+        columns = Columns(frame, "id", "time", stream)
+        found = _matched(frame, checked, columns, now, live or Live(), version or 0)
+        return found if version is None else found.withColumn("knowledge", sf.lit(version).cast("long"))
 
     return transform
 
 
-def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, live: Live) -> DataFrame:
+def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, live: Live, version: int = 0) -> DataFrame:
     checked = portable(checked)
     schema = _schema(checked, columns.id_type)
     events = _events(frame, checked, columns)
     if frame.isStreaming:
         from cepheid.spark.streaming import match_stream
 
-        return match_stream(events, checked, columns, now, schema, live)
+        return match_stream(events, checked, columns, now, schema, live, version)
     events = only_relevant(events, checked, now)
     meaning = None if is_alone(checked) or key_columns(checked) else Meaning.of(checked)
     if meaning is not None:

@@ -57,9 +57,12 @@ class NoWatermark(UnsuitableColumns):
 
 
 def match_stream(
-    events: DataFrame, checked: Checked, columns: Columns, now: int, schema: st.StructType, live: Live
+    events: DataFrame, checked: Checked, columns: Columns, now: int, schema: st.StructType, live: Live, version: int
 ) -> DataFrame:
-    """The matches of a query in a streaming DataFrame of `matching.py`'s events."""
+    """The matches of a query in a streaming DataFrame of `matching.py`'s events.
+
+    `version` is that of the knowledge by which its PATHs were judged: another start may have another.
+    """
     if live.real_time:
         if reason := hindrance(checked):
             raise NotRealTime(f"the query can't run in Real-Time Mode. {reason}")
@@ -92,9 +95,8 @@ def match_stream(
     if live.late:
         schema = st.StructType([*schema.fields, st.StructField("late", late_type(columns.id_type))])
     target = to_arrow_schema(schema, timezone="UTC")
-    work = Work(
-        left, now, target, clocks.lateness, clocks.idle, live.buckets, live.late, clocks.flagged, uuid.uuid4().hex
-    )
+    lateness, idle, run = clocks.lateness, clocks.idle, uuid.uuid4().hex
+    work = Work(left, now, target, lateness, idle, live.buckets, live.late, clocks.flagged, run, version)
     return (
         packable.mapInArrow(packing(left, live), _PACKED_ROWS)
         .groupBy("bucket")

@@ -83,9 +83,9 @@ class Running:
     def queries(self) -> dict[str, Any]:
         """The books of the queries in the fast lane, by name."""
         found: dict[str, Any] = _native.read_json(self.native.query_stats().encode())
-        for name, version in self.native.knowledge().items():
+        for name, (version, strangers) in self.native.knowledge().items():
             if name in found:  # it may have come meanwhile
-                found[name]["knowledge"] = version
+                found[name]["knowledge"], found[name]["unknown"] = version, strangers
         return found
 
     def close(self, timeout: float = 5.0) -> bool:

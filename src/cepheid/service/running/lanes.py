@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from cepheid._native import read_json, write_json
+from cepheid.service.running.judged import Judged
 
 TYPE_CHECKING = False
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from cepheid import _native
+    from cepheid.service.running.judged import Step
 
     #: A query as service/lanes.py prepares it. Equal ones go on: its plan says what it means, and since when.
     Query: TypeAlias = Mapping[str, Any]
@@ -46,7 +48,7 @@ def _meaning(query: Query) -> dict[str, Any]:
     """A query less what it is judged by, which may change while it runs: the end of its plan (plan/compile.py)."""
     spec = dict(query["spec"])
     plan, _, _ = spec["plan"].partition(',"tables":[')
-    return {**query, "spec": {**spec, "plan": plan, "knowledge": spec["knowledge"] > 0}}
+    return {**query, "meaning": "", "spec": {**spec, "plan": plan, "knowledge": spec["knowledge"] > 0}}
 
 
 class Lanes:
@@ -56,6 +58,7 @@ class Lanes:
         self._engine = engine
         self._log = log
         self._archived = archived
+        self._judged = Judged(log)
         self._running: dict[str, Query] = {}
         for name in os.listdir(log):
             if name.endswith(".wanted"):  # of an engine that was killed; lanes that need something ask again
@@ -74,8 +77,9 @@ class Lanes:
             del self._running[name]
         for name in found.learning:
             spec = wanted[name]["spec"]
-            self.learn(spec["knowledge"], [(name, spec["plan"], [])])
             self._running[name] = wanted[name]
+            self.learn(spec["knowledge"], [(name, spec["plan"], [])])
+        judged = self._judged.begin(wanted.values(), {query["key"] for query in self._running.values()})
         by_level: dict[str, list[str]] = {}
         for name in (*found.added, *found.changed):
             by_level.setdefault(wanted[name]["level"], []).append(name)
@@ -85,7 +89,7 @@ class Lanes:
         for level in sorted(by_level, key=levels.index):
             queries = {name: wanted[name] for name in by_level[level]}
             lane = _free(level, in_use)
-            self._start(lane, levels.index(level), queries, lanes)
+            self._start(lane, levels.index(level), queries, lanes, judged)
             in_use.add(lane)
             self._running |= queries
             lanes |= {query["key"]: lane for query in queries.values()}
@@ -93,11 +97,24 @@ class Lanes:
 
     def learn(self, version: int, learned: list[Learned]) -> int:
         """Queries are judged by another version of the knowledge, from an offset of the log on, which is given."""
-        return self._engine.learn(
-            version, [(name, plan, [(table, rows) for table, rows in tables]) for name, plan, tables in learned]
-        )
+        known = [
+            (name, plan, [(table, rows) for table, rows in tables])
+            for name, plan, tables in learned
+            if name in self._running
+        ]
+        running = self._running
+        by_key = [(running[n]["key"], running[n]["meaning"], plan, tables) for n, plan, tables in known]
+        self._judged.say(version, by_key)
+        return self._engine.learn(version, known, self._judged.path)
 
-    def _start(self, lane: str, level: int, queries: Mapping[str, Query], lanes: Mapping[str, str]) -> None:
+    def _start(
+        self,
+        lane: str,
+        level: int,
+        queries: Mapping[str, Query],
+        lanes: Mapping[str, str],
+        judged: Mapping[str, list[Step]],
+    ) -> None:
         # What was found before is silent up to where it was read; of a new query nothing was.
         keys = [query["key"] for query in queries.values()]
         before = {name: _points(f"{self._log}/{name}.read") for name in {lanes[key] for key in keys if key in lanes}}
@@ -108,12 +125,22 @@ class Lanes:
             "consumer": lane,
             "archived": self._archived,
             "queries": [
-                query["spec"] | {"key": query["key"], "silent": points[query["key"]]} for query in queries.values()
+                query["spec"]
+                | {"key": query["key"], "silent": points[query["key"]]}
+                | _as_judged(judged.get(query["key"]))
+                for query in queries.values()
             ],
             "streams": list({s["name"]: s for query in queries.values() for s in query["streams"]}.values()),
         }
         named = [(name, query["spec"]["plan"], query["outputs"], query["groups"]) for name, query in queries.items()]
         self._engine.start_lane(self._log, write_json(spec), named)
+
+
+def _as_judged(steps: list[Step] | None) -> dict[str, Any]:
+    """How a query begins that was judged in so many steps, and how it goes on."""
+    if steps is None:
+        return {"later": []}
+    return {"plan": steps[0]["plan"], "knowledge": steps[0]["version"], "later": steps[1:]}
 
 
 def _free(level: str, in_use: set[str]) -> str:
