@@ -40,7 +40,9 @@ mod _native {
     #[pymodule_export]
     use crate::python_load::{queue_costs, run_consumers, run_suppliers};
     #[pymodule_export]
-    use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
+    use crate::python_log::{
+        JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, log_restore, run_intake,
+    };
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;
     #[pymodule_export]

@@ -179,6 +179,11 @@ def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
 def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
     """How far a consumer of a log has come; None: it never said so."""
 
+def log_restore(
+    folder: PathLike[str] | str, first: int, next: int, streams: str, records: Iterable[tuple[int, int, bytes]]
+) -> int:
+    """Brings back what a log has forgotten from `first` on, up to `next`: records with their offsets and arrivals."""
+
 #: offset, flags, number of the stream, id, time, values, arrival, end of validity if it came with one
 Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None]
 

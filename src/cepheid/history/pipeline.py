@@ -24,8 +24,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from cepheid.app import Application
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.archiving import (
+    Tally,
+    archive_dead_letters,
+    archive_log,
+    archive_records,
+    commit_archived,
+    offset_of,
+)
 from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
+from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
 from cepheid.plan.real_time import hindrance
@@ -100,6 +108,8 @@ class Pipeline:
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
+        #: What was last said of what the service needs.
+        self._restored: str | None = None
         self._parts: dict[str, Part] = {}
         self._files: list[ArchiveRun] = []
         try:
@@ -144,7 +154,9 @@ class Pipeline:
             elif part.failures and part.query is not None and part.query.lastProgress:
                 part.failures = 0
         if self._log is not None:
+            self._commit(self._log)
             self._tell(self._log / PIPELINE)
+            self._restore(self._log)
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
@@ -167,6 +179,8 @@ class Pipeline:
                 raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
         for run in self._files:
             run.query.processAllAvailable()
+        if self._log is not None:
+            self._commit(self._log)
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -174,6 +188,26 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _commit(self, log: Path) -> None:
+        archive = self._parts.get("archive")
+        if archive is not None and archive.query is not None:
+            try:
+                commit_archived(archive.query, log)
+            except OSError:
+                return  # a full disk; it is tried again
+
+    def _restore(self, log: Path) -> None:
+        """Brings back what the service needs and its log has forgotten."""
+        if self._archive is None:
+            return
+        try:
+            said = restore(self._spark, log, self._archive, self._logged())
+        except OSError as error:  # a full disk; it is tried again
+            said = f"what the service needs of the archive can't be brought back: {error}"
+        if said is not None and said != self._restored:
+            self._say(said)
+        self._restored = said
 
     def _tell(self, file: Path) -> None:
         """Says how far it is where the service's page of metrics looks."""
@@ -348,19 +382,11 @@ def _status(part: Part) -> Status:
         if progress["batchId"] != part.batch:
             part.batch = progress["batchId"]
             part.events += progress["numInputRows"]
-        reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
+        reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
     state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
-
-
-def _offset(said: Any) -> int | None:
-    """The offset of the log in what a source says of its progress; None if it is of another source."""
-    try:
-        return int((json.loads(said) if isinstance(said, str) else said)["offset"])
-    except (TypeError, ValueError, KeyError):
-        return None
 
 
 def _digest(text: str) -> str:
