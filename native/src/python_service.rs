@@ -30,7 +30,7 @@ use crate::service::change::Changed;
 use crate::service::derived::{Announced, TO_LOG, Unlogged};
 use crate::service::engine::{Accepted, Engine, Shared};
 use crate::service::feed::{ConsumerFeed, MatchFeed};
-use crate::service::feeder::Feeder;
+use crate::service::feeder::{Feeder, Relay};
 use crate::service::knowing::{self, Update};
 use crate::service::lane::{Lane, LaneSpec, Refused};
 use crate::service::matches::Matches;
@@ -223,6 +223,8 @@ pub struct PyEngine {
     began: i64,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
+    /// How an intake in this process tells that.
+    relay: Arc<Relay>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// How far derived streams have come.
@@ -393,6 +395,7 @@ impl PyEngine {
                 engine,
                 began: now(),
                 feeder: Mutex::default(),
+                relay: Arc::default(),
                 lanes: Mutex::default(),
                 announced: Arc::default(),
                 queries: Arc::default(),
@@ -515,7 +518,7 @@ impl PyEngine {
     fn follow(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         guard(|| {
             let shared = self.engine.share();
-            let feeder = py.detach(|| Feeder::start(shared, folder));
+            let feeder = py.detach(|| Feeder::start(shared, folder, Arc::clone(&self.relay)));
             *lock(py, &self.feeder) = Some(feeder.map_err(|error| PyOSError::new_err(error.to_string()))?);
             Ok(())
         })
@@ -751,6 +754,13 @@ impl PyEngine {
             });
             Ok(py.detach(|| self.engine.stop(timeout)))
         })
+    }
+}
+
+impl PyEngine {
+    /// How an intake in this process tells it what was written.
+    pub(crate) fn relay(&self) -> Arc<Relay> {
+        Arc::clone(&self.relay)
     }
 }
 

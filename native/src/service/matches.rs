@@ -83,11 +83,21 @@ impl Matches {
 
     /// The next match, waited for at most so long; None also when the lane has ended.
     pub fn next(&self, timeout: Option<Duration>) -> Option<Arc<Delivery>> {
+        self.some(timeout)?.matches.pop_front()
+    }
+
+    /// Waits until there is one, at most so long, and leaves it there.
+    pub fn wait(&self, timeout: Duration) {
+        drop(self.some(Some(timeout)));
+    }
+
+    /// What waits, as soon as something does.
+    fn some(&self, timeout: Option<Duration>) -> Option<MutexGuard<'_, Waiting>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut waiting = self.lock();
         loop {
-            if let Some(found) = waiting.matches.pop_front() {
-                return Some(found);
+            if !waiting.matches.is_empty() {
+                return Some(waiting);
             }
             if waiting.is_over {
                 return None;

@@ -19,6 +19,9 @@ use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
 use crate::service::virtual_clock::judged_at_push;
 
+/// So long it takes until another worker runs that is woken, on a core that slept, and what it costs; in nanoseconds.
+const WAKING: u64 = 100_000;
+
 /// What the workers of a level share.
 #[derive(Debug)]
 pub struct State {
@@ -144,6 +147,10 @@ fn has_input(place: &Place, state: &State) -> bool {
     !place.input.is_empty() || state.before.iter().any(|input| !input.is_empty())
 }
 
+fn input_length(place: &Place, state: &State) -> usize {
+    place.input.len() + state.before.iter().map(|input| input.len()).sum::<usize>()
+}
+
 /// An operator of a locked level does not run any more.
 fn free(state: &mut State, operator: Arc<Operator>) {
     // SAFETY: the caller has locked the operator's level.
@@ -185,7 +192,7 @@ impl Shared {
     /// Only one thread runs the operator, so that its events come to each reader in their order.
     pub fn share(&self, operator: &Operator, token: Token, head: Head) {
         if let Some(producer) = self.graph().producer(token.ring()) {
-            self.push_to_consumers(&producer.readers, &token, &head);
+            self.push_to_consumers(&producer.readers, &token, &head, Some(producer.level));
             if producer.readers.local.is_empty() && producer.readers.remote.is_empty() {
                 self.store.forget(token);
                 return;
@@ -237,7 +244,7 @@ impl Shared {
         }
         let head = *self.store.read(&token).head;
         stream.book.queue.end(Fate::Used);
-        self.push_to_consumers(&producer.readers, &token, &head);
+        self.push_to_consumers(&producer.readers, &token, &head, None);
         self.bind_locally(state, &producer.readers, &token, head);
         if self.send_on(level, &producer.readers, &token) {
             level.movers.wake();
@@ -245,13 +252,26 @@ impl Shared {
         self.store.forget(token);
     }
 
-    /// Puts a supplier event into the InputQ of a level.
+    /// Puts a supplier event into the InputQ of a level, and wakes a worker.
     pub(super) fn forward(&self, graph: &Graph, stream: &Stream, level: usize, token: Token) {
+        if let Some(level) = self.enqueue(graph, stream, level, token) {
+            level.workers.wake();
+        }
+    }
+
+    /// Puts a supplier event into the InputQ of a level: the one of whose workers one is to be woken.
+    pub(super) fn enqueue<'g>(
+        &self,
+        graph: &'g Graph,
+        stream: &Stream,
+        level: usize,
+        token: Token,
+    ) -> Option<&'g Arc<Level>> {
         let book = &stream.book.queue;
         let Some(place) = graph.place(level) else {
             book.end(Fate::Shed);
             self.store.release(token, Fate::Shed);
-            return;
+            return None;
         };
         match place.input.push(token, stream.spec.replace) {
             Pushed::Waits => {}
@@ -265,7 +285,7 @@ impl Shared {
                 self.store.release(token, Fate::Shed);
             }
         }
-        place.level.workers.wake();
+        Some(&place.level)
     }
 
     fn bind_locally(&self, state: &mut State, readers: &Readers, token: &Token, head: Head) {
@@ -291,13 +311,21 @@ impl Shared {
         true
     }
 
-    fn push_to_consumers(&self, readers: &Readers, token: &Token, head: &Head) {
+    /// What consumers of level `own` get is delivered here and now, if that can be done without waiting; else a thread is woken.
+    fn push_to_consumers(&self, readers: &Readers, token: &Token, head: &Head, own: Option<usize>) {
         for (consumer, level) in &readers.consumers {
-            self.push_to_consumer(consumer, level, token, head);
+            if self.push_to_consumer(consumer, level, token, head) {
+                let pump = consumer.pump.load();
+                let is_own = own == Some(level.number);
+                if !(is_own && pump.as_ref().is_some_and(|pump| pump.deliver_now())) {
+                    consumer.queue.wake();
+                }
+            }
         }
     }
 
-    fn push_to_consumer(&self, consumer: &Consumer, level: &Level, token: &Token, head: &Head) {
+    /// Whether it has got it.
+    fn push_to_consumer(&self, consumer: &Consumer, level: &Level, token: &Token, head: &Head) -> bool {
         let book = &consumer.book;
         book.edge.came.add(1);
         let now = now();
@@ -305,7 +333,7 @@ impl Shared {
         let Some(marks) = judged_at_push(head, consumer.spec.stale, now) else {
             book.edge.end(Fate::Expired);
             self.store.release(self.store.retain(token), Fate::Expired);
-            return;
+            return false;
         };
         let latency = monotonic().saturating_sub(head.pushed);
         consumer.latency.record(latency);
@@ -315,6 +343,7 @@ impl Shared {
             book.lost.add(1);
             self.store.release(oldest, Fate::Used);
         }
+        true
     }
 
     /// Whether a level has nothing to do and nothing in hand.
@@ -444,10 +473,17 @@ impl Seat<'_> {
             },
             None => Job::Nothing,
         };
-        // Who takes something and leaves something passes the word on.
-        let leaves = !state.pending.is_empty() || (state.backlog == 0 && has_input(place, state));
-        if leaves && matches!(job, Job::Run(..)) {
-            level.workers.wake();
+        // Who takes something and leaves something passes the word on, if another would come before it is done by itself.
+        if let Job::Run(operator, _) = &job {
+            let taken = if state.backlog == 0 {
+                input_length(place, state)
+            } else {
+                0
+            };
+            let left = (state.pending.len() + taken) as u64;
+            if left > 0 && operator.usual.load(Ordering::Relaxed).saturating_mul(left + 1) > WAKING {
+                level.workers.wake();
+            }
         }
         job
     }
@@ -507,6 +543,11 @@ impl Seat<'_> {
         let ended = monotonic();
         self.track().note(ended, What::End, operator.ring);
         operator.run_times.record(ended - begun);
+        // Nobody else runs it now.
+        let usual = operator.usual.load(Ordering::Relaxed);
+        operator
+            .usual
+            .store((7 * usual + (ended - begun)) / 8, Ordering::Relaxed);
         if let Err(trouble) = outcome {
             *operator.trouble.lock() = Some(trouble.to_string());
         }
