@@ -27,6 +27,7 @@ struct Settled {
 }
 
 impl Settled {
+    /// Whether it says what so many readings make of a covariance.
     fn knows(&self, covariance: &[f64; 3], readings: usize) -> bool {
         let same = self
             .before
@@ -121,45 +122,65 @@ impl Ekf {
         ((gain_value, gain_rate), counts)
     }
 
-    /// One sample, from the readings of the sensors that have it.
-    #[inline]
-    fn step(&mut self, readings: &[f64]) -> f64 {
-        match self.step_settled(readings) {
-            Some(value) => value,
-            None => self.step_anew(readings),
+    /// Each sample, from the readings of the sensors that have it: those of a sample lie together, not a number where one has
+    /// none.
+    fn fuse_all(&mut self, readings: &mut [f64], sensors: usize, put: &mut impl FnMut(f64)) {
+        let mut at = 0;
+        while at < readings.len() {
+            let rest = &readings[at..];
+            let done = match sensors {
+                1 => self.follow::<1>(rest, put),
+                2 => self.follow::<2>(rest, put),
+                3 => self.follow::<3>(rest, put),
+                4 => self.follow::<4>(rest, put),
+                _ => 0,
+            };
+            at += done * sensors;
+            if let Some(sample) = readings.get_mut(at..at + sensors) {
+                let mut there = 0;
+                for place in 0..sensors {
+                    sample[there] = sample[place];
+                    there += usize::from(!sample[there].is_nan());
+                }
+                put(self.step(&sample[..there]));
+            }
+            at += sensors;
         }
     }
 
-    /// With what is known of the covariance, if it is, and each reading counts; to the bit what it gives anew.
-    #[inline]
-    fn step_settled(&mut self, readings: &[f64]) -> Option<f64> {
-        let state = self.state.as_mut()?;
-        if !self.settled.knows(&state.covariance, readings.len()) {
-            return None;
+    /// Samples as long as the covariance stays, and each reading is there and counts; how many. To the bit what `step` gives.
+    fn follow<const N: usize>(&mut self, readings: &[f64], put: &mut impl FnMut(f64)) -> usize {
+        let (Some(state), Ok(gains)) = (&mut self.state, <[(f64, f64); N]>::try_from(&self.settled.gains[..])) else {
+            return 0;
+        };
+        if !self.settled.knows(&state.covariance, N) || !self.settled.knows(&self.settled.after, N) {
+            return 0;
         }
         let saturates = self.kind == Kind::Uint8Array;
-        let (mut value, mut rate) = (state.value + state.rate, state.rate);
-        for (reading, (gain_value, gain_rate)) in readings.iter().zip(&self.settled.gains) {
-            let (expected, counts) = expected(value, *reading, saturates);
-            if !counts {
-                return None;
+        let mut done = 0;
+        for sample in readings.as_chunks::<N>().0 {
+            let (mut value, mut rate) = (state.value + state.rate, state.rate);
+            let mut all_count = true;
+            for (reading, (gain_value, gain_rate)) in sample.iter().zip(&gains) {
+                let (expected, counts) = expected(value, *reading, saturates);
+                all_count &= counts;
+                let surprise = reading - expected;
+                value += gain_value * surprise;
+                rate += gain_rate * surprise;
             }
-            let surprise = reading - expected;
-            value += gain_value * surprise;
-            rate += gain_rate * surprise;
+            // What is not a number makes these none.
+            if !(all_count && value.is_finite() && rate.is_finite()) {
+                break;
+            }
+            (state.value, state.rate) = (value, rate);
+            put(value);
+            done += 1;
         }
-        if !(value.is_finite() && rate.is_finite()) {
-            return None;
-        }
-        *state = State {
-            value,
-            rate,
-            covariance: self.settled.after,
-        };
-        Some(value)
+        done
     }
 
-    fn step_anew(&mut self, readings: &[f64]) -> f64 {
+    /// One sample.
+    fn step(&mut self, readings: &[f64]) -> f64 {
         let before = self.state.map(|state| state.covariance);
         let mut state = self.predict(readings.first().copied().unwrap_or(0.0));
         let mut gains = std::mem::take(&mut self.settled.gains);
@@ -186,9 +207,16 @@ impl Ekf {
     /// Fuses the bytes of two sensors, for whoever calls it from elsewhere.
     #[cfg(feature = "exported")]
     pub(super) fn fuse(&mut self, one: &[u8], two: &[u8], out: &mut [u8]) {
-        for ((one, two), out) in one.iter().zip(two).zip(out) {
-            *out = byte(self.step(&[f64::from(*one), f64::from(*two)]));
-        }
+        let mut readings = std::mem::take(&mut self.readings);
+        readings.clear();
+        readings.extend(one.iter().zip(two).flat_map(|(one, two)| [*one, *two].map(f64::from)));
+        let mut out = out.iter_mut();
+        self.fuse_all(&mut readings, 2, &mut |fused| {
+            if let Some(out) = out.next() {
+                *out = byte(fused);
+            }
+        });
+        self.readings = readings;
     }
 }
 
@@ -219,17 +247,9 @@ impl Process for Ekf {
         let (mut bytes, mut floats) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.floats));
         bytes.clear();
         floats.clear();
-        for sample in readings.chunks_exact_mut(sensors.max(1)) {
-            let mut there = 0;
-            for place in 0..sample.len() {
-                sample[there] = sample[place];
-                there += usize::from(!sample[there].is_nan());
-            }
-            let fused = self.step(&sample[..there]);
-            match self.kind {
-                Kind::FloatArray => floats.push(fused),
-                _ => bytes.push(byte(fused)),
-            }
+        match self.kind {
+            Kind::FloatArray => self.fuse_all(&mut readings, sensors, &mut |fused| floats.push(fused)),
+            _ => self.fuse_all(&mut readings, sensors, &mut |fused| bytes.push(byte(fused))),
         }
         let done = out.emit(&mut |draft| match self.kind {
             Kind::FloatArray => draft.set(0, &Val::Floats(&floats)),
@@ -306,7 +326,7 @@ mod tests {
         };
         let mut quick = Ekf::new(vec![0, 0], Kind::Uint8Array, 1e-3, 0.1);
         let mut plain = Ekf::new(vec![0, 0], Kind::Uint8Array, 1e-3, 0.1);
-        let mut settled = 0;
+        let mut readings: Vec<f64> = Vec::new();
         for place in 0..20_000 {
             let edge = if place / 200 % 2 == 0 { 255.0 } else { 0.0 };
             let one = if place / 1_000 % 3 == 0 {
@@ -314,17 +334,31 @@ mod tests {
             } else {
                 below(256) as f64
             };
-            let sample = [one, below(256) as f64];
-            let sample = &sample[..if below(500) == 0 { 1 } else { 2 }];
-            settled += u32::from(
-                quick
-                    .state
-                    .is_some_and(|state| quick.settled.knows(&state.covariance, sample.len())),
-            );
-            let (quick, plain) = (quick.step(sample), plain.step_anew(sample));
-            assert_eq!(quick.to_bits(), plain.to_bits(), "sample {place}");
+            let two = if below(500) == 0 { f64::NAN } else { below(256) as f64 };
+            readings.extend([one, two]);
         }
-        assert!(settled > 5_000, "{settled}");
+        let expected: Vec<u64> = readings
+            .chunks(2)
+            .map(|sample| {
+                let there: Vec<f64> = sample.iter().copied().filter(|x| !x.is_nan()).collect();
+                plain.step(&there).to_bits()
+            })
+            .collect();
+        let mut found = Vec::new();
+        quick.fuse_all(&mut readings.clone(), 2, &mut |fused| found.push(fused.to_bits()));
+        assert_eq!(found, expected);
+        let mut settled = 0;
+        let mut rest = &readings[readings.len() - 2_000..];
+        while !rest.is_empty() {
+            let done = quick.follow::<2>(rest, &mut |_| ());
+            settled += done;
+            rest = &rest[2 * done..];
+            if let Some((sample, behind)) = rest.split_at_checked(2) {
+                quick.step(&sample[..if sample[1].is_nan() { 1 } else { 2 }]);
+                rest = behind;
+            }
+        }
+        assert!(settled > 500, "{settled}");
     }
 
     #[test]
