@@ -13,21 +13,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import scepter_world as world
 from common import Bar, Plot, Report, Table, arguments, interleaved, series
 from pyspark.sql import DataFrame, SparkSession
-from spark import by_hand, streams
+from spark import by_hand, real_time, state, streams
 from spark.workload import QUERIES, SENSORS, archived, rooms
 
 import cepheid.spark
 from cepheid.app.known import Known
-from cepheid.spark.session import session
+from cepheid.spark.session import session, with_kafka
 
 #: Events a second: over the archive, and on a stream.
 BATCH: Final = {"Query 5": 4e6, "Query 7": 2e6, "Query 3, no FILTER": 7e5}
 STREAM: Final = {"Query 5": 8e5, "Query 7": 5e5}
 #: How many times as fast as the best by hand.
 BESIDE: Final = {"Query 5": 1.0, "Query 7": 1.0, "Query 3, no FILTER": 2.0}
+#: The part of its rate that a live query keeps under a load of a lower level, and how much its state may vary.
+KEEPS: Final = 0.9
+GROWS: Final = 1.5
 BESIDE_STREAM: Final = {"stream-stream join": 2.0, "applyInPandasWithState": 10.0}
 
 
@@ -115,6 +119,50 @@ def by_cores(report: Report, archive: Path, folder: Path, repeats: int) -> None:
     report.bars.append(Bar("Query 7, archive: 2 cores, times 1", one / two, 1.5, "at_least"))
 
 
+def levels(report: Report, archive: Path, folder: Path, seconds: int) -> None:
+    """A live query of a high level while a batch runs over the archive, in pools and in one."""
+    script = Path(__file__).parent / "levels.py"
+    command = [sys.executable, str(script), str(archive), str(folder), str(seconds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    table = Table("Query 5 live, under a batch load on the archive", ["load", "events/s", "a batch takes, ms"])
+    table.rows += [[name, f"{f['rate']:,.0f}", f"{f['batch']:,.0f}"] for name, f in found.items()]
+    report.tables.append(table)
+    kept = found["with levels"]["rate"] / found["alone"]["rate"]
+    report.bars.append(Bar("live query under a batch load, of its rate alone", kept, KEEPS, "at_least"))
+
+
+def bounded(report: Report, spark: SparkSession, folder: Path, sensors: int) -> None:
+    """The state of a query on a stream, over a day of event time."""
+    by_hour = state.kept(spark, folder, sensors)
+    settled = by_hour[2:]
+    report.plots.append(
+        Plot(
+            "state",
+            "State over a day of event time",
+            "hour",
+            "bytes",
+            [series("state", range(24), [[b] for b in by_hour])],
+        )
+    )
+    report.notes.append(f"state of {sensors:,} sensors: {min(settled):,} to {max(settled):,} bytes after each hour")
+    report.bars.append(Bar("state over a day, greatest over least", max(settled) / min(settled), GROWS, "at_most"))
+
+
+def in_real_time(report: Report, spark: SparkSession, known: Known, folder: Path, seconds: int) -> None:
+    """Query 5 in Real-Time Mode, from topic to topic."""
+    found = real_time.latencies(spark, known, folder, 1000, seconds)
+    p50, p99, worst = (float(np.percentile(found.milliseconds, q)) for q in (50, 99, 100))
+    report.bars += [
+        Bar("Real-Time Mode, Query 5, p50", p50, 5, "at_most", "ms"),
+        Bar("Real-Time Mode, Query 5, p99", p99, 100, "at_most", "ms"),
+    ]
+    report.notes.append(
+        f"Real-Time Mode: {found.sent:,} events at 1,000 a second, {len(found.milliseconds):,} matches after a warm-up "
+        f"of {real_time.WARM_UP:.0f} s, over {found.batches} batches of {real_time.BATCH}; the slowest {worst:.0f} ms"
+    )
+
+
 def importing(report: Report) -> None:
     """What importing the library adds to importing pyspark, in fresh interpreters by turns."""
 
@@ -141,13 +189,16 @@ def main() -> None:
     importing(report)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": "512m"})
+        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": "512m"}, **with_kafka())
         events = archived(spark, count, folder)
         known = world.known(world.knowledge(SENSORS, folder))
         batch(report, events, known, count, repeats)
         streaming(report, spark, known, folder, form)
+        bounded(report, spark, folder, 20 if options.quick else 500)
+        in_real_time(report, spark, known, folder, 20 if options.quick else 100)
         spark.stop()
         by_cores(report, folder / "archive", folder, repeats)
+        levels(report, folder / "archive", folder, 20 if options.quick else 60)
     report.save(options.out)
 
 

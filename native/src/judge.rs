@@ -13,6 +13,7 @@ use crate::found::{Bound, Match};
 use crate::partial::{Part, Pending, Sink};
 use crate::partition::Lists;
 use crate::plan::{After, Plan, Policy, Role};
+use crate::screen::Screen;
 use crate::sorted::{Number, SORTED_FROM};
 use crate::value::{Key, Value};
 
@@ -249,11 +250,16 @@ impl<'p> Judge<'p> {
         };
         for &variable in &self.plan.places[place].variables {
             let range = self.range(variable);
+            let screen = Screen::new(self.plan, self.events, variable, &self.bound, self.mask);
+            let events = self.events;
+            let passes = move |event: &Handle| screen.passes(events, *event);
             match self.beside(variable, range) {
-                Some(events) => events.for_each(|event| self.go_on(variable, event, rest, sink)),
+                Some(found) => found
+                    .filter(passes)
+                    .for_each(|event| self.go_on(variable, event, rest, sink)),
                 None => {
-                    let events = self.between(variable, range);
-                    events.for_each(|event| self.go_on(variable, event, rest, sink));
+                    let found = self.between(variable, range).filter(passes);
+                    found.for_each(|event| self.go_on(variable, event, rest, sink));
                 }
             }
         }

@@ -37,7 +37,13 @@ mod python;
 #[cfg(feature = "python")]
 mod python_arrow;
 #[cfg(feature = "python")]
+mod python_clock;
+#[cfg(feature = "python")]
+mod python_consumer;
+#[cfg(feature = "python")]
 mod python_delivered;
+#[cfg(feature = "python")]
+mod python_graph;
 #[cfg(feature = "python")]
 mod python_json;
 #[cfg(feature = "python")]
@@ -66,6 +72,7 @@ pub mod reasoning;
 pub mod record;
 mod record_encoder;
 pub mod runs;
+pub mod screen;
 pub mod service;
 pub mod shared;
 pub mod sorted;

@@ -14,6 +14,7 @@ use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
     read_policy, read_span, read_step, read_stream, read_variable,
 };
+use crate::screen::Screened;
 use crate::sorted::Number;
 use crate::value::{Key, Value};
 
@@ -78,8 +79,10 @@ pub struct Variable {
     pub filters: Vec<Expr>,
     /// The same, where it reads what a lookup found.
     pub late_filters: Vec<Expr>,
-    /// The joins that name it.
+    /// The joins that name it, but for those that the key settles.
     pub joins: Vec<usize>,
+    /// Those of them that are judged in advance.
+    pub screened: Vec<Screened>,
     /// The windows that list it.
     pub windows: Vec<usize>,
     /// The attributes by whose values its events are divided; None if they are with all.

@@ -5,6 +5,7 @@ use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::plan::{
     Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step, Variable,
 };
+use crate::screen::Screened;
 
 impl Plan {
     /// Finds what follows from what was read.
@@ -12,6 +13,8 @@ impl Plan {
         self.find_kept();
         self.find_once();
         self.find_homes();
+        self.find_settled();
+        self.find_screened();
         self.find_indexes();
         self.find_ranges();
         self.find_ranged_steps();
@@ -109,6 +112,38 @@ impl Plan {
         for number in 0..self.variables.len() {
             let first = |v: &Variable| same(v, &self.variables[number]);
             self.variables[number].home = self.variables.iter().position(first).unwrap_or(number);
+        }
+    }
+
+    /// An equality that the key says already need not be judged again: all events of a partition fulfil it.
+    fn find_settled(&mut self) {
+        let like = |one: &Attribute, other: &Attribute| one.slots == other.slots && one.float == other.float;
+        let part_of = |attribute: &Attribute, number: usize| {
+            let key = self.variables[attribute.variable].key.as_ref();
+            key.and_then(|key| key.get(number))
+                .is_some_and(|part| like(part, attribute))
+        };
+        let is_settled = |join: &Join| match &join.condition {
+            Expr::Compare(Sign::Equal, sides) => match sides.as_ref() {
+                (Expr::Attribute(one), Expr::Attribute(other)) => (0..self.keys.len())
+                    .any(|number| !self.keys[number].nulls && part_of(one, number) && part_of(other, number)),
+                _ => false,
+            },
+            _ => false,
+        };
+        let settled: Vec<bool> = self.joins.iter().map(is_settled).collect();
+        for variable in &mut self.variables {
+            variable.joins.retain(|join| !settled[*join]);
+        }
+    }
+
+    fn find_screened(&mut self) {
+        for (number, variable) in self.variables.iter_mut().enumerate() {
+            let joins = variable.joins.iter().map(|join| &self.joins[*join].condition);
+            variable.screened = match variable.streams.as_slice() {
+                [stream] => joins.filter_map(|c| Screened::of(c, number, *stream)).collect(),
+                _ => Vec::new(),
+            };
         }
     }
 

@@ -50,6 +50,7 @@ pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fau
         filters: Vec::new(),
         late_filters: Vec::new(),
         joins: Vec::new(),
+        screened: Vec::new(),
         windows: Vec::new(),
         key: json.member("key")?.optional(key)?,
         probes: Vec::new(),

@@ -230,6 +230,7 @@ fn row_variable(stream: usize, key: Option<Vec<Attribute>>) -> Variable {
         filters: Vec::new(),
         late_filters: Vec::new(),
         joins: Vec::new(),
+        screened: Vec::new(),
         windows: Vec::new(),
         key,
         probes: Vec::new(),

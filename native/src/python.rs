@@ -36,7 +36,7 @@ mod _native {
     #[pymodule_export]
     use crate::python_delivered::DeliveryReader;
     #[pymodule_export]
-    use crate::python_load::{run_consumers, run_suppliers};
+    use crate::python_load::{queue_costs, run_consumers, run_suppliers};
     #[pymodule_export]
     use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
     #[pymodule_export]
@@ -49,9 +49,13 @@ mod _native {
     use crate::python_standing::PyStanding;
 
     #[pymodule_export]
+    use crate::python_clock::PyVirtualClock;
+    #[pymodule_export]
+    use crate::python_consumer::PyConsumer;
+    #[pymodule_export]
     use crate::python_json::{read_json, write_json};
     #[pymodule_export]
-    use crate::python_service::{PyConsumer, PyEngine, PyVirtualClock, queue_costs};
+    use crate::python_service::PyEngine;
 }
 
 /// What built this module: version, rustc, profile, target.

@@ -1,4 +1,4 @@
-//! Load processes for Python: `bench/cpep/load.py` runs one of these and nothing else.
+//! What experiments need, for Python: load processes (`bench/cpep/load.py` runs one of these and nothing else), and what queues cost.
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::load::{consumers, suppliers};
 use crate::python::guard;
+use crate::service::queue_costs::{Cost, measure};
 
 fn task<T: DeserializeOwned>(text: &str) -> PyResult<T> {
     serde_json::from_str(text).map_err(|error| PyValueError::new_err(error.to_string()))
@@ -40,5 +41,19 @@ pub fn run_consumers<'py>(py: Python<'py>, given: &str, ready: Py<PyAny>) -> PyR
         let found = py.detach(|| consumers::run(&task, || asked(&ready)));
         let (done, samples) = found.map_err(PyOSError::new_err)?;
         Ok((text(&done)?, PyBytes::new(py, bytemuck::cast_slice(&samples))))
+    })
+}
+
+/// A queue's name and four costs.
+type Costs = (&'static str, f64, f64, f64, f64);
+
+/// Nanoseconds of the queues' operations: name, enqueue and dequeue uncontended, then with two threads at each end.
+#[pyfunction]
+pub fn queue_costs(py: Python<'_>, operations: usize) -> PyResult<Vec<Costs>> {
+    guard(|| {
+        let found = py.detach(|| measure(operations));
+        let row =
+            |(name, one, two): (&'static str, Cost, Cost)| (name, one.enqueue, one.dequeue, two.enqueue, two.dequeue);
+        Ok(found.into_iter().map(row).collect())
     })
 }

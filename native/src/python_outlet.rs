@@ -1,6 +1,6 @@
 //! The consumers' socket for Python. Its types are in src/cepheid/_native.pyi.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -8,8 +8,11 @@ use pyo3::sync::MutexExt;
 use serde_json::json;
 
 use crate::python::guard;
-use crate::python_service::PyEngine;
-use crate::service::outlet::{Answer, Outlet};
+use crate::python_service::{PyEngine, level_policies};
+use crate::service::derived::TO_LOG;
+use crate::service::feed::{ConsumerFeed, MatchFeed};
+use crate::service::outlet::{Answer, Directory, Outlet};
+use crate::service::spec::ConsumerSpec;
 
 /// Serves the consumers of an engine at an address, until it is closed.
 #[pyclass(name = "Outlet", module = "cepheid._native")]
@@ -31,6 +34,55 @@ fn answer(function: Py<PyAny>) -> Answer {
     })
 }
 
+/// Finds consumers and queries, for who delivers.
+fn directory(engine: &PyEngine) -> Directory {
+    let shared = engine.engine.share();
+    let queries = Arc::clone(&engine.queries);
+    Box::new(move |name| {
+        let graph = shared.graph();
+        let consumers = &graph.spec.consumers;
+        let is_open = |consumer: &&ConsumerSpec| !consumer.name.starts_with(TO_LOG);
+        if !name.starts_with(TO_LOG)
+            && let Some(place) = consumers.iter().position(|consumer| consumer.name == name)
+        {
+            let spec = &graph.spec;
+            let input = consumers[place].input;
+            let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
+            return Ok(Arc::new(ConsumerFeed {
+                shared: Arc::clone(&shared),
+                consumer: Arc::clone(&graph.parts.consumers[place]),
+                attributes: spec.attributes(input).iter().cloned().zip(kinds).collect(),
+                policy: level_policies(spec)[consumers[place].level],
+            }));
+        }
+        let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(query) = queries.get(name) {
+            return Ok(Arc::new(MatchFeed {
+                shared: Arc::clone(&shared),
+                matches: Arc::clone(&query.matches),
+                number: query.number,
+                plan: Arc::clone(&query.plan),
+                names: Arc::clone(&query.names),
+                policy: query.policy,
+            }));
+        }
+        let mut known: Vec<&str> = queries.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        let known: Vec<&str> = consumers
+            .iter()
+            .filter(is_open)
+            .map(|c| c.name.as_str())
+            .chain(known)
+            .collect();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        Err(format!("there is no consumer '{name}'; there are: {known}"))
+    })
+}
+
 #[pymethods]
 impl PyOutlet {
     /// `answer` is given first lines that name no consumer, and gives the line that is the answer.
@@ -44,7 +96,7 @@ impl PyOutlet {
         answer_with: Py<PyAny>,
     ) -> PyResult<Self> {
         guard(|| {
-            let directory = engine.directory();
+            let directory = directory(engine);
             let opened = py.detach(|| Outlet::open(address, token, directory, answer(answer_with)));
             let outlet = opened.map_err(PyOSError::new_err)?;
             Ok(PyOutlet {

@@ -1,198 +1,39 @@
 //! The service for Python. Its types are in src/cepheid/_native.pyi.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyMapping, PyTuple};
 
 use crate::digest::hex;
-use crate::found::Match;
 use crate::found_columns::Names;
-use crate::json::{Fault, Json};
+use crate::json::{Json, parse};
 use crate::known::read_entries;
 use crate::machine;
 use crate::plan::Plan;
 use crate::python::guard;
-use crate::python_operator::PythonFunction;
-use crate::python_record::{self, Builder};
+use crate::python_consumer::{PyConsumer, read};
+use crate::python_graph::{Delivered, given, lock, refused, seconds, stream_named, with_builder};
+use crate::python_record;
 use crate::python_shown::Shown;
-use crate::record::{Record, Schema};
-use crate::service::books::Fate;
 use crate::service::change::Changed;
-use crate::service::derived::{Announced, TO_LOG, Unlogged};
-use crate::service::engine::{Accepted, Engine, Shared};
-use crate::service::feed::{ConsumerFeed, MatchFeed};
+use crate::service::derived::{Announced, TO_LOG};
+use crate::service::engine::{Accepted, Engine};
 use crate::service::feeder::{Feeder, Relay};
 use crate::service::knowing::{self, Update};
 use crate::service::lane::{Lane, LaneSpec, Refused};
 use crate::service::matches::Matches;
-use crate::service::operators::{Given, Process, foreign};
-use crate::service::outlet::Directory;
 use crate::service::parts::Consumer;
-use crate::service::queue_costs::{Cost, measure};
 use crate::service::report::{engine_report, engine_trace, matches_report};
-use crate::service::scheduling::{LevelPolicy, now, policies};
-use crate::service::spec::{ConsumerSpec, Spec};
-use crate::service::store::{Event, Head};
-use crate::service::virtual_clock::VirtualClock;
-
-/// consumer, id, time, attributes, end of validity, labels
-type Delivered<'py> = (
-    String,
-    Bound<'py, PyAny>,
-    i64,
-    Bound<'py, PyDict>,
-    Option<i64>,
-    Vec<&'static str>,
-);
-
-fn refused(fault: Fault) -> PyErr {
-    PyValueError::new_err(fault.to_string())
-}
-
-fn stream_named(spec: &Spec, name: &str) -> PyResult<usize> {
-    let found = spec.streams.iter().position(|stream| stream.name == name);
-    found.ok_or_else(|| PyKeyError::new_err(format!("the service reads no stream '{name}'")))
-}
-
-/// An event for Python: of a consumer, from a ring whose records have those attributes and that schema.
-fn delivered<'py>(
-    py: Python<'py>,
-    consumer: &str,
-    (attributes, schema): (&[String], &Schema),
-    event: &Event<'_>,
-    head: &Head,
-) -> PyResult<Delivered<'py>> {
-    // SAFETY: as for the inputs of operators, what is in a ring fits its producer's schema.
-    let record = unsafe { Record::trusted(event.bytes, schema) };
-    Ok((
-        consumer.to_owned(),
-        python_record::id(py, &record)?,
-        record.time(),
-        python_record::attributes(py, &record, attributes)?,
-        (head.end != i64::MAX).then_some(head.end),
-        python_record::labels(head.marks),
-    ))
-}
-
-/// The operators that the program gives: Python functions, and functions by their addresses.
-fn given(spec: &Spec, functions: HashMap<String, Py<PyAny>>, addresses: HashMap<String, usize>) -> PyResult<Given> {
-    let mut given = Given::new();
-    for operator in &spec.operators {
-        let process: Box<dyn Process> = if let Some(function) = functions.get(&operator.name) {
-            let function = Python::attach(|py| function.clone_ref(py));
-            Box::new(PythonFunction::new(function, operator, spec))
-        } else if let Some(address) = addresses.get(&operator.name) {
-            let pointer = *address as *const std::ffi::c_void;
-            if pointer.is_null() {
-                return Err(PyValueError::new_err(format!("'{}' is at address 0", operator.name)));
-            }
-            // SAFETY: whoever gives an address says that a function of this signature is there (docs/operators.md).
-            let function: foreign::Function = unsafe { std::mem::transmute(pointer) };
-            let attributes = operator.inputs.iter().map(|input| spec.attributes(*input).len());
-            // SAFETY: the same.
-            Box::new(unsafe { foreign::Foreign::new(function, attributes.collect(), operator.schema.kinds.to_vec()) })
-        } else {
-            continue;
-        };
-        given.insert(operator.name.clone(), process);
-    }
-    Ok(given)
-}
-
-/// A graph on the virtual clock.
-#[pyclass(name = "VirtualClock", module = "cepheid._native")]
-pub struct PyVirtualClock(Mutex<VirtualClock>);
-
-/// Waits without the GIL, which the holder may need to go on: building records and operators can run Python code. A panic
-/// under the lock leaves what is valid at every step, so that the next call may go on.
-fn lock<'m, T>(py: Python<'_>, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
-    mutex.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
-}
-
-thread_local! {
-    /// Each supplier's thread builds records in buffers of its own.
-    static BUILDER: RefCell<Builder> = RefCell::default();
-}
-
-/// Runs `f` with this thread's builder, or with a fresh one where a mapping's own code pushes an event while it is read.
-fn with_builder<T>(f: impl FnOnce(&mut Builder) -> T) -> T {
-    BUILDER.with(|builder| match builder.try_borrow_mut() {
-        Ok(mut builder) => f(&mut builder),
-        Err(_) => f(&mut Builder::default()),
-    })
-}
-
-#[pymethods]
-impl PyVirtualClock {
-    /// For a spec of src/cepheid/service/lowering.py.
-    #[new]
-    #[pyo3(signature = (spec, functions=None, addresses=None))]
-    fn new(
-        spec: &str,
-        functions: Option<HashMap<String, Py<PyAny>>>,
-        addresses: Option<HashMap<String, usize>>,
-    ) -> PyResult<Self> {
-        guard(|| {
-            let spec = Spec::read(spec).map_err(refused)?;
-            let given = given(&spec, functions.unwrap_or_default(), addresses.unwrap_or_default())?;
-            let clock = VirtualClock::new(spec, given).map_err(refused)?;
-            Ok(PyVirtualClock(Mutex::new(clock)))
-        })
-    }
-
-    /// A supplier's event arrives; it is not taken before `run`. False if it was refused.
-    fn push(
-        &self,
-        py: Python<'_>,
-        stream: &str,
-        id: &Bound<'_, PyAny>,
-        time: i64,
-        attributes: &Bound<'_, PyMapping>,
-    ) -> PyResult<bool> {
-        guard(|| {
-            let clock = &mut *lock(py, &self.0);
-            let number = stream_named(clock.spec(), stream)?;
-            with_builder(|builder| {
-                let spec = &clock.spec().streams[number];
-                let names = spec.attributes.clone();
-                let bytes = builder.build(&spec.schema, &names, id, time, attributes)?;
-                let pushed = clock.push(number, bytes);
-                pushed.map_err(|fault| python_record::error(fault, &names))
-            })
-        })
-    }
-
-    /// The clock says `now`, and everything that can run does: what consumers receive.
-    fn run<'py>(&self, py: Python<'py>, now: i64) -> PyResult<Vec<Delivered<'py>>> {
-        guard(|| {
-            let clock = &mut *lock(py, &self.0);
-            let mut found = Vec::new();
-            for delivery in clock.run(now) {
-                let event = clock.store().read(&delivery.token);
-                let (spec, consumer) = (clock.spec(), &clock.spec().consumers[delivery.consumer]);
-                let records = (spec.attributes(consumer.input), spec.schema(consumer.input));
-                let seen = delivered(py, &consumer.name, records, &event, &delivery.head);
-                clock.store().release(delivery.token, Fate::Used);
-                found.push(seen);
-            }
-            found.into_iter().collect()
-        })
-    }
-
-    /// The books, as JSON.
-    fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        guard(|| Ok(lock(py, &self.0).report()))
-    }
-}
+use crate::service::scheduling::{LevelPolicy, policies};
+use crate::service::spec::Spec;
+use crate::service::supply::{DerivedSpec, Origin, Supply, Surroundings};
 
 /// a match as a tuple, end of validity, labels, version of the knowledge
 type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, Vec<&'static str>, Option<u64>);
@@ -200,27 +41,21 @@ type Found<'py> = (Bound<'py, PyTuple>, Option<i64>, Vec<&'static str>, Option<u
 /// a query, its plan if that changes, and by table what is known of keys, as JSON
 type Learned = (String, Option<String>, Vec<(usize, String)>);
 
-/// matches as tuples, and the watermark behind them
-type Derived<'py> = (Vec<Bound<'py, PyTuple>>, Option<i64>);
-
 /// A query of a lane.
-struct LaneQuery {
+pub(crate) struct LaneQuery {
     lane: Arc<Lane>,
-    matches: Arc<Vec<Matches>>,
-    unlogged: Arc<Vec<Unlogged>>,
-    number: usize,
-    plan: Arc<Plan>,
-    names: Arc<Names>,
+    pub(crate) matches: Arc<Vec<Matches>>,
+    pub(crate) number: usize,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) names: Arc<Names>,
     shown: Shown,
-    policy: LevelPolicy,
+    pub(crate) policy: LevelPolicy,
 }
 
 /// A graph run by native threads.
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
-    engine: Engine,
-    /// When it began, in microseconds.
-    began: i64,
+    pub(crate) engine: Engine,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
     /// How an intake in this process tells that.
@@ -229,7 +64,9 @@ pub struct PyEngine {
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// How far derived streams have come.
     announced: Arc<Announced>,
-    queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
+    /// What brings derived streams into the log.
+    supplies: Mutex<Vec<Supply>>,
+    pub(crate) queries: Arc<Mutex<HashMap<String, LaneQuery>>>,
 }
 
 impl PyEngine {
@@ -241,11 +78,27 @@ impl PyEngine {
             .ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{name}'")))
     }
 
-    fn unlogged_of(&self, py: Python<'_>, query: &str) -> PyResult<(Arc<Vec<Unlogged>>, usize)> {
+    /// Who gives a derived stream, and how who brings it into the log is to run.
+    fn origin(&self, py: Python<'_>, spec: &DerivedSpec) -> PyResult<(Origin, LevelPolicy)> {
+        let name = &spec.stream.name;
+        if spec.is_operators {
+            let graph = self.engine.shared().graph();
+            let way = format!("{TO_LOG}{name}");
+            let place = graph.spec.consumers.iter().position(|consumer| consumer.name == way);
+            let place = place.ok_or_else(|| PyKeyError::new_err(format!("the service has no consumer '{way}'")))?;
+            let policy = self.policy(graph.spec.consumers[place].level)?;
+            return Ok((Origin::Operator(Arc::clone(&graph.parts.consumers[place])), policy));
+        }
         let queries = lock(py, &self.queries);
-        let known = queries.get(query);
-        let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{query}' runs here")))?;
-        Ok((Arc::clone(&known.unlogged), known.number))
+        let known = queries.get(name);
+        let known = known.ok_or_else(|| PyKeyError::new_err(format!("no query '{name}' runs here")))?;
+        let origin = Origin::Query {
+            unlogged: Arc::clone(&known.lane.unlogged),
+            number: known.number,
+            plan: Arc::clone(&known.plan),
+            names: Arc::clone(&known.names),
+        };
+        Ok((origin, known.policy))
     }
 
     /// How the threads of a level run, by its rank.
@@ -253,106 +106,12 @@ impl PyEngine {
         let policy = level_policies(&self.engine.shared().graph().spec).get(level).copied();
         policy.ok_or_else(|| PyValueError::new_err(format!("there is no level {level}")))
     }
-
-    /// Finds consumers and queries, for who delivers.
-    pub(crate) fn directory(&self) -> Directory {
-        let shared = self.engine.share();
-        let queries = Arc::clone(&self.queries);
-        let began = self.began;
-        Box::new(move |name| {
-            let graph = shared.graph();
-            let consumers = &graph.spec.consumers;
-            let is_open = |consumer: &&ConsumerSpec| !consumer.name.starts_with(TO_LOG);
-            if !name.starts_with(TO_LOG)
-                && let Some(place) = consumers.iter().position(|consumer| consumer.name == name)
-            {
-                let spec = &graph.spec;
-                let input = consumers[place].input;
-                let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
-                return Ok(Arc::new(ConsumerFeed {
-                    shared: Arc::clone(&shared),
-                    consumer: Arc::clone(&graph.parts.consumers[place]),
-                    attributes: spec.attributes(input).iter().cloned().zip(kinds).collect(),
-                    began: (input >= spec.streams.len()).then_some(began),
-                    policy: level_policies(spec)[consumers[place].level],
-                }));
-            }
-            let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(query) = queries.get(name) {
-                return Ok(Arc::new(MatchFeed {
-                    shared: Arc::clone(&shared),
-                    matches: Arc::clone(&query.matches),
-                    number: query.number,
-                    plan: Arc::clone(&query.plan),
-                    names: Arc::clone(&query.names),
-                    policy: query.policy,
-                }));
-            }
-            let mut known: Vec<&str> = queries.keys().map(String::as_str).collect();
-            known.sort_unstable();
-            let known: Vec<&str> = consumers
-                .iter()
-                .filter(is_open)
-                .map(|c| c.name.as_str())
-                .chain(known)
-                .collect();
-            let known = if known.is_empty() {
-                "none".to_owned()
-            } else {
-                known.join(", ")
-            };
-            Err(format!("there is no consumer '{name}'; there are: {known}"))
-        })
-    }
 }
 
 /// How the threads of each level run.
-fn level_policies(spec: &Spec) -> Vec<LevelPolicy> {
+pub(crate) fn level_policies(spec: &Spec) -> Vec<LevelPolicy> {
     let real_time = spec.prioritised.then(|| machine::probe().sched_rr.ok()).flatten();
     policies(spec.levels.len(), spec.prioritised, real_time)
-}
-
-fn read<'py>(
-    py: Python<'py>,
-    shared: &Shared,
-    consumer: &Consumer,
-    timeout: Option<f64>,
-) -> PyResult<Option<Delivered<'py>>> {
-    let timeout = timeout.map(seconds).transpose()?;
-    let Some((token, marks)) = py.detach(|| shared.read(consumer, timeout)) else {
-        return Ok(None);
-    };
-    let graph = shared.graph();
-    let event = shared.store.read(&token);
-    let head = Head { marks, ..*event.head };
-    // What is held has its producer in the graph, be it on the way out.
-    let records = graph.records(token.ring());
-    let records = records.ok_or_else(|| PyKeyError::new_err("the event's producer is gone"));
-    let seen = records.and_then(|records| delivered(py, &consumer.spec.name, records, &event, &head));
-    shared.store.release(token, Fate::Used);
-    seen.map(Some)
-}
-
-/// The reading end of a consumer; it stays when the consumer is removed, until what waits is read.
-#[pyclass(name = "Consumer", module = "cepheid._native")]
-pub struct PyConsumer {
-    shared: Arc<Shared>,
-    consumer: Arc<Consumer>,
-}
-
-#[pymethods]
-impl PyConsumer {
-    /// The next event, waited for at most so many seconds (None: until the engine stops or the consumer is removed).
-    #[pyo3(signature = (timeout=None))]
-    fn read<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Delivered<'py>>> {
-        guard(|| read(py, &self.shared, &self.consumer, timeout))
-    }
-
-    /// Whether nothing more will come.
-    fn is_over(&self) -> bool {
-        let closed = self.consumer.closed.get().is_some() || self.shared.is_stopping();
-        closed && self.consumer.queue.is_empty()
-    }
 }
 
 /// What a change did to parts of a kind: added, removed, changed and kept, by name.
@@ -372,10 +131,6 @@ fn word(accepted: Accepted) -> &'static str {
     }
 }
 
-fn seconds(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err("a time to wait is not negative"))
-}
-
 #[pymethods]
 impl PyEngine {
     /// Starts the threads of a spec.
@@ -393,11 +148,11 @@ impl PyEngine {
             let engine = py.detach(|| Engine::start(spec, given)).map_err(refused)?;
             Ok(PyEngine {
                 engine,
-                began: now(),
                 feeder: Mutex::default(),
                 relay: Arc::default(),
                 lanes: Mutex::default(),
                 announced: Arc::default(),
+                supplies: Mutex::default(),
                 queries: Arc::default(),
             })
         })
@@ -549,7 +304,6 @@ impl PyEngine {
                 let query = LaneQuery {
                     lane: Arc::clone(&lane),
                     matches: Arc::clone(&lane.matches),
-                    unlogged: Arc::clone(&lane.unlogged),
                     number,
                     shown: Shown::new(py, &plan, &names),
                     plan: Arc::new(plan),
@@ -656,55 +410,33 @@ impl PyEngine {
         })
     }
 
-    /// The first matches of a query that the log does not have yet, as `read_match` gives them, and its watermark if that is
-    /// new and behind all of them; waited for at most so many seconds. None when the engine has stopped and the log has
-    /// all. They stay until `logged`.
-    fn unlogged<'py>(
-        &self,
-        py: Python<'py>,
-        query: &str,
-        most: usize,
-        patience: f64,
-    ) -> PyResult<Option<Derived<'py>>> {
+    /// Brings what is derived and read into the log, through the intake at an address: `derived` has all such streams, as JSON
+    /// (src/cepheid/service/derived.py). Those that are brought already go on.
+    #[pyo3(signature = (derived, intake, token=None))]
+    fn supply(&self, py: Python<'_>, derived: &str, intake: &str, token: Option<String>) -> PyResult<()> {
         guard(|| {
-            let patience = seconds(patience)?;
-            let (unlogged, number) = self.unlogged_of(py, query)?;
-            let Some((found, watermark)) = py.detach(|| unlogged[number].first(most, patience)) else {
-                return Ok(None);
-            };
-            let queries = lock(py, &self.queries);
-            let Some(known) = queries.get(query) else {
-                return Ok(None);
-            };
-            let tuple = |found: &Arc<Match>| known.shown.tuple(py, found, &hex(&found.id(&known.plan)));
-            let rows = found.iter().map(tuple).collect::<PyResult<_>>()?;
-            Ok(Some((rows, watermark)))
-        })
-    }
-
-    /// The log has so many more matches of a query.
-    fn logged(&self, py: Python<'_>, query: &str, count: usize) -> PyResult<()> {
-        guard(|| {
-            let (unlogged, number) = self.unlogged_of(py, query)?;
-            unlogged[number].logged(count);
+            let specs = DerivedSpec::read(&parse(derived).map_err(refused)?).map_err(refused)?;
+            let feeder = lock(py, &self.feeder);
+            let fed = feeder.as_ref().map(|feeder| Arc::clone(&feeder.fed));
+            drop(feeder);
+            let fed = fed.ok_or_else(|| PyValueError::new_err("the engine follows no log"))?;
+            let around = Arc::new(Surroundings {
+                shared: self.engine.share(),
+                announced: Arc::clone(&self.announced),
+                fed,
+                address: intake.to_owned(),
+                token,
+            });
+            let mut supplies = lock(py, &self.supplies);
+            supplies.retain(|supply| !supply.is_over());
+            for spec in specs {
+                let (origin, policy) = self.origin(py, &spec)?;
+                if !supplies.iter().any(|supply| supply.is_of(&origin)) {
+                    supplies.push(Supply::start(spec, origin, &around, policy).map_err(PyOSError::new_err)?);
+                }
+            }
             Ok(())
         })
-    }
-
-    /// No event of a derived stream before this time comes at this offset of the log or behind it.
-    fn announce(&self, stream: &str, watermark: i64, offset: u64) {
-        self.announced.announce(stream, watermark, offset);
-    }
-
-    /// By stream that the log had events of: the greatest time seen, and for how many microseconds none has come.
-    fn heard(&self, py: Python<'_>) -> HashMap<String, (i64, u64)> {
-        let feeder = lock(py, &self.feeder);
-        let heard = feeder.as_ref().map(|feeder| lock(py, &feeder.fed.heard).clone());
-        let since = |heard: Instant| u64::try_from(heard.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let found = heard.into_iter().flatten();
-        found
-            .map(|(name, (greatest, heard))| (name, (greatest, since(heard))))
-            .collect()
     }
 
     /// What became of the matches of each query, and their latencies; as JSON.
@@ -748,11 +480,16 @@ impl PyEngine {
             let timeout = seconds(timeout)?;
             let feeder = lock(py, &self.feeder).take();
             let lanes = std::mem::take(&mut *lock(py, &self.lanes));
-            py.detach(|| {
+            let supplies = std::mem::take(&mut *lock(py, &self.supplies));
+            Ok(py.detach(|| {
                 lanes.iter().for_each(|lane| lane.stop());
                 drop((feeder, lanes));
-            });
-            Ok(py.detach(|| self.engine.stop(timeout)))
+                let is_over = self.engine.stop(timeout);
+                // What they have is all there is.
+                supplies.iter().for_each(|supply| supply.end(timeout));
+                supplies.into_iter().for_each(Supply::join);
+                is_over
+            }))
         })
     }
 }
@@ -767,20 +504,8 @@ impl PyEngine {
 impl Drop for PyEngine {
     /// Operators in Python need the GIL to end.
     fn drop(&mut self) {
+        let supplies = std::mem::take(self.supplies.get_mut().unwrap_or_else(PoisonError::into_inner));
         Python::attach(|py| py.detach(|| self.engine.stop(Duration::from_secs(1))));
+        supplies.iter().for_each(|supply| supply.end(Duration::ZERO));
     }
-}
-
-/// A queue's name and four costs.
-type Costs = (&'static str, f64, f64, f64, f64);
-
-/// Nanoseconds of the queues' operations: name, enqueue and dequeue uncontended, then with two threads at each end.
-#[pyfunction]
-pub fn queue_costs(py: Python<'_>, operations: usize) -> PyResult<Vec<Costs>> {
-    guard(|| {
-        let found = py.detach(|| measure(operations));
-        let row =
-            |(name, one, two): (&'static str, Cost, Cost)| (name, one.enqueue, one.dequeue, two.enqueue, two.dequeue);
-        Ok(found.into_iter().map(row).collect())
-    })
 }

@@ -337,17 +337,8 @@ class Engine:
     ) -> tuple[Row, int | None, list[str], int | None] | None:
         """The next match of a query, the end of its validity, its labels, and the version of the knowledge."""
 
-    def unlogged(self, query: str, most: int, patience: float) -> tuple[list[Row], int | None] | None:
-        """The first matches that the log does not have yet, which stay, and the watermark if new and behind all."""
-
-    def announce(self, stream: str, watermark: int, offset: int) -> None:
-        """No event of a derived stream before this time comes at this offset of the log or behind it."""
-
-    def heard(self) -> dict[str, tuple[int, int]]:
-        """By stream that the log had events of: the greatest time seen, and for how many microseconds none has come."""
-
-    def logged(self, query: str, count: int) -> None:
-        """The log has so many more matches of a query."""
+    def supply(self, derived: str, intake: str, token: str | None = None) -> None:
+        """Brings derived streams (JSON of service/derived.py) into the log; those that are brought already go on."""
 
     def query_stats(self) -> str:
         """What became of the matches of each query, and their latencies; as JSON."""

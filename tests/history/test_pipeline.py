@@ -103,7 +103,7 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
         assert status == dict.fromkeys(("archive", "dead letters", "rising", "steep"), ("running", 0)) | {
             "rising to log": ("running", None)
         }
-        assert not pipeline.lost
+        assert not pipeline.down
         pipeline.tend()
         told = json.loads((tmp_path / "log" / PIPELINE).read_text())["parts"]
         assert 'cepheid_pipeline_lag{part="rising",level="high"} 0\n' in page({"pipeline": told})

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cepheid.app import Application, load
 from cepheid.cli.match import command as match_command
 from cepheid.cli.query import command as query_command
 from cepheid.history import log_source
-from cepheid.history.answer import STRATEGIES, query
+from cepheid.history.answer import STRATEGIES, PartialAnswer, query
 from cepheid.history.archiving import Tally, archive_log
 from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
@@ -31,6 +32,7 @@ from cepheid.plan.matcher import Matcher
 from cepheid.service.intake import config_of, start
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_batch, archive_of
+from cepheid.spark.care import remove_before
 
 pytestmark = pytest.mark.spark
 
@@ -108,7 +110,7 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
 
     explained = ask(tmp_path, "rising", "--explain").stdout
     assert "chosen     hybrid" in explained
-    assert "FROM `p` CROSS JOIN `q`" in explained
+    assert "FROM `?p` CROSS JOIN `?q`" in explained
     assert "PartitionFilters: [isnotnull(day" in explained
     days = ask(tmp_path, "rising", "--dry-run", "--since", "-2d", "--now", "2012-05-08").stdout
     assert "2012-05-07  " in days
@@ -233,6 +235,50 @@ def test_log_and_archive_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert past > 0  # and some across the boundary, some after it
     assert {True, False} in sides
     assert {False} in sides
+
+
+def test_ranges_are_judged(spark: SparkSession, tmp_path: Path) -> None:
+    """Reversed, empty, in the future: said before anything is asked, with the place."""
+    application(tmp_path)
+    write(tmp_path, "a.jsonl", records(0, 20))
+
+    def said(within: str) -> Result:
+        return ask(tmp_path, "-q", f"SELECT ?e.flow WITHIN {within}", "--now", "2012-05-08")
+
+    reversed_ = said("[2012-05-08, 2012-05-07)").exception
+    assert isinstance(reversed_, Rejected)
+    assert "ends before it begins" in str(reversed_)
+    empty = said("[2012-05-07, 2012-05-07)")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no time lies in WITHIN" in empty.stderr
+    future = said("[2012-06-01, )")
+    assert (future.exit_code, future.stdout) == (0, "")
+    assert "WITHIN begins in the future" in future.stderr
+    half = said("[2012-05-07, 2012-06-01)")
+    assert len(half.stdout.splitlines()) == 20
+    assert "this is the answer as of 2012-05-08" in half.stderr
+
+
+def test_what_was_removed_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Also without `retain`, and of all there is: the table knows what it lost."""
+    app = application(tmp_path)
+    write(tmp_path, "a.jsonl", [*records(0, 20), *records(20, 20, "2012-05-08")])
+    archive_batch(spark, app)
+    assert ask(tmp_path, "-q", "SELECT ?e.flow").stderr == ""
+    streams = list(app.graph.streams.values())
+    remove_before(spark, archive_of(app), streams, parse_instant("2012-05-08T12:00"))
+    short = "events before 2012-05-08T00:00:00.000000Z were removed from the archive"
+    for within, is_short in (("", True), ("WITHIN [2012-05-07, )", True), ("WITHIN [2012-05-08, )", False)):
+        found = ask(tmp_path, "-q", f"SELECT ?e.flow {within}")
+        assert len(found.stdout.splitlines()) == 20
+        assert (short in found.stderr) is is_short
+    with pytest.warns(PartialAnswer, match=short):
+        list(query(app, "SELECT ?e.flow", spark=spark))
+    kept = application(tmp_path, APP.replace("archive: {path: archive}", "archive: {path: archive, retain: 30d}"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked_of_day = "SELECT ?e.flow WITHIN [2012-05-08, )"
+        assert len(list(query(kept, asked_of_day, spark=spark, now=parse_instant("2012-05-09")))) == 20
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:

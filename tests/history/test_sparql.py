@@ -18,7 +18,7 @@ from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
 from tests.history.held import asked_of
-from tests.history.simpler import simpler
+from tests.history.simpler import of_single_events
 from tests.plan.query_strategies import NOW, Case, cases
 
 
@@ -36,7 +36,7 @@ def events_of(match: Match) -> dict[str, str]:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(case=cases())
 def test_sparql_finds_the_same(case: Case) -> None:
-    simple = simpler(case)
+    simple = of_single_events(case)
     assume(simple is not None)
     assert simple is not None
     question = asked_of(simple.checked, simple.catalogue.streams, NOW)

@@ -11,7 +11,7 @@ from cepheid.language.errors import Rejected
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
 from cepheid.model.streams import Stream
-from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, TimeError, parse_instant
+from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, TimeError, parse_instant, zone_of
 from cepheid.model.types import Type
 
 NOW = parse_instant("2012-05-07T12:00")
@@ -75,3 +75,26 @@ def test_since() -> None:
     for wrong in ("7", "-7", "2012-06-01", "-"):
         with pytest.raises(TimeError):
             since_of(wrong, NOW)
+
+
+def test_since_by_clocks() -> None:
+    """Seven days back over a change of the clocks is the same time of day; hours are hours."""
+    zone = zone_of("America/Los_Angeles")
+    now = parse_instant("2012-03-14T10:00-07:00")
+    assert since_of("-7d", now, zone) == parse_instant("2012-03-07T10:00-08:00")
+    assert since_of("now - 7d", now, zone) == since_of("-7d", now, zone)
+    assert since_of("-168h", now) == since_of("-7d", now) == parse_instant("2012-03-07T09:00-08:00")
+    assert since_of("-36h", now, zone) == now - 36 * DAY // 24
+    assert since_of("2012-03-07", now, zone) == parse_instant("2012-03-07T00:00-08:00")
+    assert since_of("2012-03-07T00:00Z", now, zone) == parse_instant("2012-03-07")
+    with pytest.raises(TimeError, match="skip it"):
+        since_of("2012-03-11T02:30", now, zone)
+
+
+def test_a_range_by_clocks() -> None:
+    """The day on which clocks go forward has 23 hours."""
+    within = "WITHIN [2012-03-11[America/Los_Angeles], 2012-03-12[America/Los_Angeles])"
+    times = times_of(checked(within), NOW)
+    assert times.high + 1 - times.low == 23 * DAY // 24
+    with pytest.raises(Rejected, match="skip it"):
+        parse("SELECT ?e.flow WITHIN [2012-03-11T02:30[America/Los_Angeles], )")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,10 +15,13 @@ from cepheid.model.time import (
     MIN_INSTANT,
     RangeError,
     TimeError,
+    days_before,
     format_duration,
     format_instant,
     parse_duration,
     parse_instant,
+    parse_local,
+    zone_of,
 )
 from tests.model.strategies import instants
 
@@ -179,3 +183,50 @@ def test_borders_beyond_the_range_are_written_with_a_sign() -> None:
     assert format_instant(MAX_INSTANT + 1) == "+10000-01-01T00:00:00.000000Z"
     assert format_instant(MIN_INSTANT - 1) == "+0000-12-31T23:59:59.999999Z"
     assert format_instant(MIN_INSTANT - 366 * 86_400_000_000 - 1) == "-0001-12-31T23:59:59.999999Z"
+
+
+LOS_ANGELES = zone_of("America/Los_Angeles")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("2012-05-07T09:00[America/Los_Angeles]", "2012-05-07T16:00Z"),
+        ("2012-12-07T09:00[America/Los_Angeles]", "2012-12-07T17:00Z"),
+        ("2012-05-07[America/Los_Angeles]", "2012-05-07T07:00Z"),
+        ("2012-05-07T09:00-07:00[America/Los_Angeles]", "2012-05-07T16:00Z"),
+        ("2012-05-07T09:00Z[America/Los_Angeles]", "2012-05-07T09:00Z"),
+        ("2012-11-04T01:30-07:00[America/Los_Angeles]", "2012-11-04T08:30Z"),
+        ("2012-11-04T01:30-08:00[America/Los_Angeles]", "2012-11-04T09:30Z"),
+        ("2012-05-07T09:00", "2012-05-07T09:00Z"),
+    ],
+)
+def test_times_by_the_clocks_of_a_place(text: str, meant: str) -> None:
+    assert parse_local(text) == parse_instant(meant)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2012-03-11T02:30[America/Los_Angeles]", "go forward then, from -08:00 and -07:00, and skip it"),
+        ("2012-11-04T01:30[America/Los_Angeles]", "show it twice, with -07:00 and -08:00; write one of these"),
+        ("2012-05-07T09:00-08:00[America/Los_Angeles]", "the clocks of America/Los_Angeles are -07:00"),
+        ("2012-05-07T09:00[America/LosAngeles]", "did you mean 'America/Los_Angeles'"),
+        ("2012-05-07T09:00[X]", "there is no time zone 'X'"),
+        ("0001-01-01T00:00[Asia/Tokyo]", "out of range"),
+    ],
+)
+def test_what_clocks_do_not_show_once(text: str, said: str) -> None:
+    with pytest.raises(TimeError, match=re.escape(said)):
+        parse_local(text)
+
+
+def test_days_before_by_clocks() -> None:
+    """A day is from 10 to 10, also where it has 23 or 25 hours."""
+    in_march, in_november = parse_instant("2012-03-12T10:00-07:00"), parse_instant("2012-11-05T10:00-08:00")
+    assert days_before(in_march, 2, LOS_ANGELES) == parse_instant("2012-03-10T10:00-08:00")
+    assert days_before(in_november, 7, LOS_ANGELES) == parse_instant("2012-10-29T10:00-07:00")
+    skipped = parse_instant("2012-03-12T02:30-07:00")
+    assert days_before(skipped, 1, LOS_ANGELES) == parse_instant("2012-03-11T03:30-07:00")
+    with pytest.raises(RangeError):
+        days_before(in_march, 10**9, LOS_ANGELES)

@@ -6,6 +6,8 @@ consistency are judged then. What is computed is not the subject: an event's `pa
 
 Every event has one fate at each of its readers: used, replaced, shed (it broke a relative set), expired (it was stale),
 or it is still held. A whole event is held while some reader holds it; then the first of FATES that one said counts.
+
+An output's id follows from the ids of its inputs, so that what is made again has the id that it had.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Event:
     """An event of a stream or an operator; `end` None is forever."""
 
     producer: str
+    id: int
     begin: int
     end: int | None
     marks: frozenset[str]
@@ -84,6 +87,7 @@ class Delivery:
     """What a consumer received."""
 
     consumer: str
+    id: int
     begin: int
     end: int | None
     marks: frozenset[str]
@@ -118,7 +122,7 @@ class VirtualClock:
         """A supplier's event arrives. It is not taken before `run`."""
         valid_for = self.streams[stream].valid_for
         end = None if valid_for is None else time + valid_for
-        event = Event(stream, time, end, frozenset(), (number,))
+        event = Event(stream, number, time, end, frozenset(), (number,))
         self.events.append(event)
         event.readers = 1  # the InputQ, until it is taken
         waiting = [i for i, other in enumerate(self.input_queue) if other.producer == stream]
@@ -179,7 +183,7 @@ class VirtualClock:
                 return
             marks |= {"stale"}
         self._end(event, consumer.name, "used")
-        self.deliveries.append(Delivery(consumer.name, event.begin, event.end, marks, event.parts))
+        self.deliveries.append(Delivery(consumer.name, event.id, event.begin, event.end, marks, event.parts))
 
     def _bind(self, event: Event, node: Node) -> None:
         if node.operator.fire == "any":
@@ -246,6 +250,7 @@ class VirtualClock:
         parts = [inputs[source].parts for source in operator.inputs if source in inputs]
         output = Event(
             operator.name,
+            made_of(operator, inputs),
             begin=max(event.begin for event in inputs.values()),
             end=min(ends, default=None),
             marks=marks,
@@ -253,3 +258,24 @@ class VirtualClock:
         )
         self.events.append(output)
         self._share(output)
+
+
+def made_of(operator: Operator, inputs: Mapping[str, Event]) -> int:
+    """The id of an output: its input's, if the operator has one; else theirs, mixed with their places."""
+    sources = list(dict.fromkeys(operator.inputs))
+    if len(sources) == 1:
+        return inputs[sources[0]].id
+    state = 0
+    for place, source in enumerate(sources):
+        if source in inputs:
+            state = _mixed(_mixed(state, place), inputs[source].id)
+    return state >> 1
+
+
+def _mixed(state: int, value: int) -> int:
+    """Two numbers of 64 bits as one, by splitmix64."""
+    most = (1 << 64) - 1
+    mixed = (state + 0x9E3779B97F4A7C15 & most) ^ (value & most)
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & most
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & most
+    return mixed ^ mixed >> 31

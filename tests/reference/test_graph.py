@@ -30,7 +30,21 @@ def feed(clock: VirtualClock, *events: tuple[str, int, int]) -> list[tuple[int, 
 def test_g1_validity_is_the_overlap_of_the_inputs() -> None:
     c = clock(Stream("a", 10), Stream("b", 4), Operator("o", ("a", "b")), Consumer("c", "o"))
     feed(c, ("a", 1, 100), ("b", 2, 103))
-    assert c.deliveries == [Delivery("c", 103, 107, NO_MARKS, (1, 2))]
+    (found,) = c.deliveries
+    assert found == Delivery("c", found.id, 103, 107, NO_MARKS, (1, 2))
+
+
+def test_what_is_made_again_has_the_id_that_it_had() -> None:
+    def ids(*events: tuple[str, int, int]) -> list[int]:
+        nodes = [Operator("pair", ("a", "b")), Operator("each", ("pair",)), Operator("any", ("a", "b"), fire="any")]
+        consumers = [Consumer(f"of_{node.name}", node.name) for node in nodes]
+        c = clock(Stream("a"), Stream("b"), *nodes, *consumers)
+        feed(c, *events)
+        return [d.id for d in c.deliveries if d.consumer != "of_each"]
+
+    whole = ids(("a", 1, 10), ("b", 1, 11), ("a", 2, 12), ("b", 2, 13))
+    assert len(set(whole)) == len(whole) == 6
+    assert ids(("a", 2, 12), ("b", 2, 13)) == whole[3:]
 
 
 def test_g1_stale_begins_at_the_end() -> None:

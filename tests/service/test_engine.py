@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from cepheid._native import Engine as Native
 from cepheid._native import probe
-from cepheid.app.builder import Builder, Producer
+from cepheid.app.builder import Builder, Producer, within
 from cepheid.service import Engine, Received
 from cepheid.service.arrays import RecordLayout, row_bytes
 from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
@@ -35,10 +35,11 @@ def deliveries_of(engine: Native, graph: Graph) -> dict[str, list[Delivery]]:
     found: dict[str, list[Delivery]] = defaultdict(list)
     for consumer in graph.consumers:
         while (received := engine.read(consumer.name, 0.0)) is not None:
-            name, _, begin, attributes, end, marks = received
+            name, made, begin, attributes, end, marks = received
             parts = attributes["parts"]
             assert isinstance(parts, bytes)
-            found[name].append(Delivery(name, begin, end, frozenset(marks), tuple(parts)))
+            assert isinstance(made, int)
+            found[name].append(Delivery(name, made, begin, end, frozenset(marks), tuple(parts)))
     return found
 
 
@@ -269,6 +270,93 @@ def _blocked(build: Builder, name: str, *inputs: Producer) -> tuple[threading.Ev
     release = threading.Event()
     build.consumer(f"of_{name}", build.python(name, *inputs, output={"x": "int"}), level="low")
     return release, lambda event: (release.wait(), None)[1]
+
+
+def _chain() -> Builder:
+    build = Builder("b")
+    stream = build.stream("s", {"x": "int"})
+    first = build.python("first", stream, output={"x": "int"})
+    build.consumer("c", build.python("second", first, output={"x": "int"}))
+    return build
+
+
+def test_pending_operators_come_before_new_supplier_events() -> None:
+    ran: list[tuple[str, int]] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def run(name: str) -> Callable[[Mapping[str, Any]], dict[str, int]]:
+        def of(event: Mapping[str, Any]) -> dict[str, int]:
+            ran.append((name, event["x"]))
+            begun.set()
+            release.wait()
+            return {"x": event["x"]}
+
+        return of
+
+    with Engine(_chain().build(), functions={"first": run("first"), "second": run("second")}, cores=1) as engine:
+        engine.push("s", {"x": 0})
+        assert begun.wait(10)
+        for number in range(1, 5):
+            engine.push("s", {"x": number})
+        release.set()
+        assert engine.settle()
+    assert ran == [(name, number) for number in range(5) for name in ("first", "second")]
+
+
+def test_workers_of_a_level_collaborate_and_pipeline() -> None:
+    """Two operators of one event run at once, and one runs for an event while its successor does for the one before."""
+    build = _chain()
+    stream = build.stream("t", {"x": "int"})
+    for name in ("left", "right"):
+        build.consumer(f"of_{name}", build.python(name, stream, output={"x": "int"}))
+    together, piped = threading.Barrier(2), threading.Barrier(2)
+
+    def first(event: Mapping[str, Any]) -> dict[str, int]:
+        if event["x"] == 2:
+            piped.wait(20)
+        return {"x": event["x"]}
+
+    def second(event: Mapping[str, Any]) -> dict[str, int]:
+        if event["x"] == 1:
+            piped.wait(20)
+        return {"x": event["x"]}
+
+    def meet(event: Mapping[str, Any]) -> dict[str, int]:
+        together.wait(20)
+        return {"x": event["x"]}
+
+    functions = {"first": first, "second": second, "left": meet, "right": meet}
+    with Engine(build.build(), functions=functions, cores=2) as engine:
+        engine.push("t", {"x": 0})
+        assert engine.settle(30)
+        engine.push("s", {"x": 1})
+        engine.push("s", {"x": 2})
+        assert engine.settle(30)
+        operators = engine.stats()["operators"]
+    assert {name: (book["fired"], book["failed"]) for name, book in operators.items()} == {
+        "first": (2, 0), "second": (2, 0), "left": (1, 0), "right": (1, 0)
+    }  # fmt: skip
+
+
+def test_inconsistency_is_counted_by_operator_level_and_reason() -> None:
+    build = Builder("b", levels=["high", "low"])
+    left, right = (build.stream(name, {"x": "int"}, valid_for="1s") for name in ("left", "right"))
+    functions = {}
+    for level in ("high", "low"):
+        joined = build.python(f"of_{level}", left, right, output={"x": "int"}, relative=[within("5ms", left, right)])
+        build.consumer(level, joined, level=level)
+        functions[f"of_{level}"] = lambda left, right: {"x": 1}
+    with Engine(build.build(), functions=functions) as engine:
+        now = time.time_ns() // 1000
+        for age, apart in ((0, 0), (0, 20_000), (5_000_000, 0), (5_000_000, 20_000)):
+            engine.push("left", {"x": 1, "time": now - age})
+            engine.push("right", {"x": 1, "time": now - age - apart})
+            assert engine.settle()
+        stats = engine.stats()
+    for level in ("high", "low"):
+        assert (stats["levels"][level]["stale"], stats["levels"][level]["relative"]) == (4, 2)
+        assert (stats["operators"][f"of_{level}"]["stale"], stats["operators"][f"of_{level}"]["relative"]) == (4, 2)
+        assert stats["consumers"][level]["stale"] == 2
 
 
 def test_what_is_not_taken_gives_way_to_the_newest() -> None:

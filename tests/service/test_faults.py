@@ -251,6 +251,30 @@ def test_sigkill_of_the_intake_loses_and_doubles_nothing(intake: Start, tmp_path
     assert not any(each.duplicate for each in found)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_torn_tail_is_cut_and_the_supplier_sends_it_again(intake: Start, tmp_path: Path, seed: int) -> None:
+    """As a machine leaves it that ends while it writes: half a frame, anything, or room that was reserved."""
+    chance = random.Random(seed)
+    process = intake(durability="each")
+    with Supplier(process.address) as supplier:
+        for number in range(20):
+            supplier.push(air(number))
+        supplier.flush()
+        process.kill()
+        segment = max((tmp_path / "log").glob("*.log"))
+        whole = segment.read_bytes().rstrip(b"\0")
+        whole += bytes(-len(whole) % 8)
+        torn = whole[: chance.randrange(8, 200)] if seed % 2 else chance.randbytes(chance.randrange(1, 300))
+        segment.write_bytes(whole + torn + bytes(chance.choice([0, 5, 4096])))
+        process = intake(durability="each")
+        for number in range(20, 30):
+            supplier.push(air(number))
+        supplier.flush()
+        assert supplier.acknowledged == 30
+    found = logged(tmp_path)
+    assert [(each.event.id, each.duplicate) for each in found] == [(number, False) for number in range(30)]
+
+
 def test_sigkill_of_a_supplier_leaves_what_was_acknowledged(intake: Start, tmp_path: Path) -> None:
     code = """
 import sys

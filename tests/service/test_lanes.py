@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from cepheid._native import probe
 from cepheid.app import load
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
@@ -26,6 +27,7 @@ from cepheid.service.log import LogReader
 from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
 from tests.service.intakes import tail_of
+from tests.service.test_engine import threads_of_this_process
 from tests.service.test_service import COMMAND, children, service
 
 QUERY = (
@@ -130,6 +132,19 @@ def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path)
                 found = [engine.matches(name).get(timeout=10) for _ in wanted]
                 assert [one and one.match for one in found] == wanted
                 assert all(one and one.end == one.match.time + 3_600_000_000 for one in found)
+
+
+def test_a_lane_has_the_priority_of_its_level(tmp_path: Path) -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    (tmp_path / "app.yaml").write_text(APPLICATION)
+    app = load(tmp_path / "app.yaml")
+    with IntakeThread(config_of(app)), Engine(app) as engine:
+        engine.follow(tmp_path / "log")
+        wanted = {(os.SCHED_RR, 80), (os.SCHED_OTHER, 0)}
+        assert in_time(lambda: threads_of_this_process()["cep-lane"] == wanted)
+    for folder in (tmp_path / "log", tmp_path / "log" / "dead"):
+        tail_of(folder).unlink(missing_ok=True)
 
 
 def test_what_waits_for_time_comes_on_an_idle_stream(tmp_path: Path) -> None:

@@ -295,6 +295,37 @@ def test_the_engine_is_small(tmp_path: Path, log: str) -> None:
         assert "pydantic" not in loaded(engine)
 
 
+# Operators' outputs and matches go into the log, and come back from it.
+READ = BASE.replace(
+    "consumers:\n",
+    """queries:
+  loud: {level: high, engine: service, text: "SELECT ?a.x AS y FROM (?a, fused)"}
+  again: {level: low, engine: service, text: "SELECT ?a.y FROM (?a, loud)"}
+consumers:
+""",
+)
+
+
+def test_an_engine_whose_outputs_are_logged_is_small_too(tmp_path: Path) -> None:
+    with (
+        service(tmp_path, "{path: log, durability: interval 10ms}", READ) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+        ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "again") as consumer,
+    ):
+        found = collected(consumer)
+        engine = children(process)["cepheid.service.process"]
+        number = 0
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and (number < 2000 or len(found) < 100):
+            for stream, size in (("s1", 512), ("s2", 512), ("s3", 2048)):
+                number += 1
+                supplier.push(Event(stream, number, time.time_ns() // 1000, {"x": bytes(size)}))
+            supplier.flush()
+        assert len(found) >= 100
+        assert resident(engine) <= 20 * 1024
+        assert "asyncio" not in loaded(engine)
+
+
 def test_what_the_engine_imports() -> None:
     code = "import cepheid.service.process, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

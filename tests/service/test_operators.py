@@ -17,6 +17,7 @@ import pytest
 from cepheid._native import VirtualClock
 from cepheid.app.builder import Builder, Producer
 from cepheid.model.types import Value
+from cepheid.service import Engine
 from cepheid.service.lowering import lower
 
 #: A supplier event: stream and attributes.
@@ -203,3 +204,28 @@ def test_a_c_function_is_called_with_its_attributes(library: Path) -> None:
     assert found[1] == {"y": 499500.0, "copy": tuple(map(float, reversed(range(1000))))}
     assert len(found) == 2
     assert bench.trouble("n") == 1
+
+
+class Cfunc:
+    """As numba's: the compiled function is at an address."""
+
+    def __init__(self, function: object) -> None:
+        self.address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+
+    def __call__(self) -> None:
+        raise AssertionError("it is called where it was compiled to")
+
+
+def test_a_c_function_in_each_form_runs_on_the_worker(library: Path) -> None:
+    fold = ctypes.CDLL(str(library)).fold
+    address = ctypes.cast(fold, ctypes.c_void_p).value
+    assert address is not None
+    for function in (fold, address, Cfunc(fold)):
+        build = Builder("b")
+        stream = build.stream("s", {"x": "array<float>", "bias": "int"})
+        build.consumer("c", build.native("n", stream, output={"y": "float", "copy": "array<float>"}))
+        with Engine(build.build(), functions={"n": function}) as engine:
+            engine.push("s", {"x": (1.0, 2.5), "bias": 1})
+            received = engine.consumer("c").get(10)
+        assert received is not None
+        assert received.attributes == {"y": 4.5, "copy": (2.5, 1.0)}

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,11 @@ def children(process: subprocess.Popen[Any]) -> dict[str, int]:
     """The processes that the service started, by their names."""
     found: dict[str, int] = {}
     for task in Path(f"/proc/{process.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            names = [part for part in command if part.startswith("cepheid.service.")]  # none of one that has ended
-            found |= dict.fromkeys(names, int(pid))
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread or child that has ended meanwhile
+            for pid in (task / "children").read_text().split():
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+                names = [part for part in command if part.startswith("cepheid.service.")]  # none of one that has ended
+                found |= dict.fromkeys(names, int(pid))
     return found
 
 
@@ -209,7 +210,10 @@ def test_a_client_that_does_not_read_loses_its_oldest(tmp_path: Path) -> None:
 
 
 def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
-    application = APPLICATION.replace("deliver:", 'metrics: "tcp:127.0.0.1:0", deliver:')
+    query = "SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 5)"
+    application = APPLICATION.replace("deliver:", 'metrics: "tcp:127.0.0.1:0", deliver:').replace(
+        "service:", f'queries:\n  strong: {{level: critical, engine: service, text: "{query}"}}\nservice:'
+    )
     with (
         service(tmp_path, application=application) as process,
         Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
@@ -217,14 +221,25 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         assert process.stdout is not None
         url = process.stdout.readline().removeprefix("metrics: ").strip()
         for number in range(20):
-            supplier.push(air(number, flow=9.0))
+            supplier.push(Event("air", number, time.time_ns() // 1000, {"sensor": "D105", "flow": 9.0}))
         supplier.flush()
         wait_for(tmp_path, 20)
+        deadline = time.monotonic() + 30
+        while read_stats(f"unix:{tmp_path / 'deliver.sock'}")["queries"]["strong"]["found"] < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         with urllib.request.urlopen(url) as answer:
             page = answer.read().decode()
         assert 'cepheid_consumer_came_total{consumer="all"} 20' in page
         assert "cepheid_log_accepted_total 20" in page
         assert 'cepheid_level_latency_seconds{level="critical",quantile="0.99"} 0.' in page
+        assert 'cepheid_query_found_total{query="strong"} 20' in page
+        assert 'cepheid_query_latency_seconds_count{query="strong"} 20' in page
+        spans = dict(
+            re.findall(r'cepheid_query_latency_seconds\{query="strong",quantile="([0-9.]+)"\} ([0-9.]+)', page)
+        )
+        assert list(spans) == ["0.5", "0.9", "0.99", "0.999"]
+        assert 0 < float(spans["0.5"]) <= float(spans["0.99"]) < 30
         for line in page.splitlines():
             assert line.startswith("# ") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.]+", line), line
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -238,6 +253,11 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         console.print(view(stats, stats, 1.0))
         drawn = console.file.getvalue()  # type: ignore[attr-defined]
         assert all(word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20"))
+        # The matches of the query: how many a second, and how long they took.
+        (row,) = (line for line in drawn.splitlines() if "strong" in line)
+        latency = stats["queries"]["strong"]["latency"]
+        wanted = [f"{latency[f'{name}_ns'] / 1e6:.3f} ms" for name in ("p50", "p99", "max")]
+        assert re.split(r"\s*│\s*", row.strip("│ "))[1:] == ["0/s", "0", "0", *wanted]
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"

@@ -23,10 +23,11 @@ def run_native(case: Case) -> tuple[list[Delivery], Native]:
             assert clock.push(stream, number, time, {"parts": bytes([number])})
             number += 1
         else:
-            for consumer, _, time, attributes, end, marks in clock.run(action):
+            for consumer, made, time, attributes, end, marks in clock.run(action):
                 parts = attributes["parts"]
                 assert isinstance(parts, bytes)
-                found.append(Delivery(consumer, time, end, frozenset(marks), tuple(parts)))
+                assert isinstance(made, int)
+                found.append(Delivery(consumer, made, time, end, frozenset(marks), tuple(parts)))
     return found, clock
 
 

@@ -27,11 +27,12 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream as ModelStream
 from cepheid.model.types import Type
+from cepheid.plan.division import key_attributes
 from cepheid.spark import buckets
 from cepheid.spark.buckets import Bucket, Progress, StateUnusable, Work, unpack
 from cepheid.spark.clocks import Live
 from cepheid.spark.local import _cells, _column_types
-from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, _schema, key_attributes, places
+from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, _schema, places
 from cepheid.spark.streaming import late_type, packing
 from tests.plan.query_strategies import NOW, SECOND, Case, cases
 from tests.spark.test_matching_random import is_beyond_a_frame

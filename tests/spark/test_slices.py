@@ -18,9 +18,10 @@ from pyspark.sql import types as spark_types
 from cepheid.language.checker import Checked, check
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
+from cepheid.plan.division import reach
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.matching import UnsuitableColumns, _schema, matching
-from cepheid.spark.slices import reach, sliced
+from cepheid.spark.slices import sliced
 from tests.plan.query_strategies import NOW, SECOND, Case, cases
 from tests.spark.test_buckets import Stream
 from tests.spark.test_matching import STREAMS

@@ -4,9 +4,11 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::config::Address;
 use super::connection::Stream;
@@ -15,8 +17,8 @@ use super::connection::Stream;
 pub enum Listener {
     /// Of the network.
     Tcp(TcpListener),
-    /// Of this machine; its file is removed in the end.
-    Unix(UnixListener, PathBuf),
+    /// Of this machine; its file, by path and number, is removed in the end.
+    Unix(UnixListener, PathBuf, u64),
 }
 
 /// Whether addresses like this one are this machine's own.
@@ -27,13 +29,32 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
+/// Where another listens that is about to end, such as one whose supervisor was killed, that is waited for so long.
+const ABOUT_TO_END: Duration = Duration::from_secs(2);
+
+/// Opens what may be taken for a moment still.
+fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let began = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < ABOUT_TO_END => {
+                thread::sleep(ABOUT_TO_END / 100);
+            }
+            other => return other,
+        }
+    }
+}
+
 impl Listener {
     /// Listens; without a token only where nobody from elsewhere can come.
     pub fn open(address: &Address, has_token: bool) -> Result<Listener, String> {
         match address {
             Address::Unix(path) => {
-                let listener = open_unix(path).map_err(|error| format!("unix:{}: {error}", path.display()))?;
-                Ok(Listener::Unix(listener, path.clone()))
+                let opened = patiently(|| open_unix(path)).and_then(|listener| {
+                    let own = fs::symlink_metadata(path)?.ino();
+                    Ok(Listener::Unix(listener, path.clone(), own))
+                });
+                opened.map_err(|error| format!("unix:{}: {error}", path.display()))
             }
             Address::Tcp(text) => {
                 let addresses: Vec<SocketAddr> = text
@@ -45,7 +66,8 @@ impl Listener {
                         "tcp:{text} can be reached from elsewhere; that needs a token, or listen on 127.0.0.1"
                     ));
                 }
-                let listener = TcpListener::bind(&addresses[..]).map_err(|error| format!("tcp:{text}: {error}"))?;
+                let listener =
+                    patiently(|| TcpListener::bind(&addresses[..])).map_err(|error| format!("tcp:{text}: {error}"))?;
                 listener
                     .set_nonblocking(true)
                     .map_err(|error| format!("tcp:{text}: {error}"))?;
@@ -58,7 +80,7 @@ impl Listener {
     pub fn fd(&self) -> RawFd {
         match self {
             Listener::Tcp(listener) => listener.as_raw_fd(),
-            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Unix(listener, ..) => listener.as_raw_fd(),
         }
     }
 
@@ -68,7 +90,7 @@ impl Listener {
             Listener::Tcp(listener) => listener
                 .local_addr()
                 .map_or_else(|_| String::new(), |at| format!("tcp:{at}")),
-            Listener::Unix(_, path) => format!("unix:{}", path.display()),
+            Listener::Unix(_, path, _) => format!("unix:{}", path.display()),
         }
     }
 
@@ -81,7 +103,7 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok((Stream::Tcp(stream), format!("tcp:{peer}"), is_local(peer.ip())))
             }
-            Listener::Unix(listener, _) => {
+            Listener::Unix(listener, ..) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
                 Ok((Stream::Unix(stream), "unix".to_owned(), true))
@@ -92,7 +114,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
+        // Another may have taken its place.
+        if let Listener::Unix(_, path, own) = self
+            && fs::symlink_metadata(&*path).is_ok_and(|about| about.ino() == *own)
+        {
             let _ = fs::remove_file(path);
         }
     }
@@ -113,4 +138,19 @@ fn open_unix(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// A thousand connections need as many descriptors; the soft limit is often less.
+pub(crate) fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls are given a live struct of the right type.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }

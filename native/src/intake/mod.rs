@@ -12,6 +12,7 @@ mod dead;
 pub mod decode;
 mod ids;
 pub mod instant;
+pub(crate) mod line;
 mod lines;
 pub(crate) mod listen;
 mod rank;

@@ -18,7 +18,7 @@ use super::config::{Address, Config};
 use super::connection::{Connection, Mode, Stream};
 use super::dead::DeadLetters;
 use super::decode::Decoder;
-use super::listen::Listener;
+use super::listen::{Listener, raise_file_limit};
 use super::rank::{Rank, become_realtime};
 use super::readers;
 use super::reload::Signal;
@@ -257,6 +257,8 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<(), String> {
+        // Before the lock on the log is let go of: who waits for that listens at the same places.
+        self.listeners.clear();
         self.commit().map_err(|error| error.to_string())?;
         self.log.sync()?;
         self.acknowledge()
@@ -368,21 +370,6 @@ impl Server {
             self.counters.refused += 1;
             let reason = format!("nothing was said for {} s", MAX_SILENCE.as_secs());
             self.refuse_and_close(at, &Refusal::fatal("silent", reason));
-        }
-    }
-}
-
-/// A thousand connections need as many descriptors; the soft limit is often less.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: both calls are given a live struct of the right type.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
 }

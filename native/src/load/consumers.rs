@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::line::Line;
 use super::{Trouble, above_the_service, cpu};
+use crate::intake::line::Line;
 use crate::service::scheduling::{monotonic, now};
 
 /// What consumers are told.

@@ -5,7 +5,6 @@
 //! from the clock at the push.
 
 pub mod consumers;
-pub mod line;
 pub mod suppliers;
 
 use std::io;

@@ -10,8 +10,8 @@ use std::io::{ErrorKind, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::line::Line;
 use super::{Trouble, above_the_service, cpu, wait_for};
+use crate::intake::line::Line;
 use crate::intake::wire::{self, Found, GREETING, HEAD, Kind as Frame};
 use crate::record::{Encoder, IdRef, Kind, Schema};
 use crate::service::histogram::Histogram;

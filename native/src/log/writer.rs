@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::steady;
 
@@ -24,6 +25,8 @@ use super::{Error, consumers, fault};
 /// half a millisecond, in which nothing comes in.
 const MAX_STEP: u64 = 1 << 20;
 const MIN_STEP: u64 = 64 << 10;
+/// A writer that is about to end is waited for so long.
+const ABOUT_TO_END: Duration = Duration::from_secs(2);
 
 /// How a log is kept.
 #[derive(Clone, Debug)]
@@ -443,18 +446,23 @@ fn allocate(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// Takes the lock on a folder; from one whose supervisor was killed, and which is about to end, when it has.
 fn lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(fault("opening", &path))?;
-    // SAFETY: a call with an open descriptor and a number.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(file);
-    }
-    let error = io::Error::last_os_error();
-    match error.kind() {
-        io::ErrorKind::WouldBlock => Err(Error::Taken(folder.to_owned())),
-        _ => Err(fault("locking", &path)(error)),
+    let began = Instant::now();
+    loop {
+        // SAFETY: a call with an open descriptor and a number.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(file);
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock if began.elapsed() < ABOUT_TO_END => thread::sleep(ABOUT_TO_END / 100),
+            io::ErrorKind::WouldBlock => return Err(Error::Taken(folder.to_owned())),
+            _ => return Err(fault("locking", &path)(error)),
+        }
     }
 }
 

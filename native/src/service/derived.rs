@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::found::Match;
+use crate::service::matches::Delivery;
 
 /// A consumer whose name begins so is a way into the log, and nobody else's (src/cepheid/service/derived.py).
 pub const TO_LOG: &str = "log:";
@@ -26,7 +26,7 @@ pub struct Unlogged {
 
 #[derive(Debug)]
 struct Waiting {
-    matches: VecDeque<Arc<Match>>,
+    matches: VecDeque<Arc<Delivery>>,
     /// No match before this time comes any more.
     watermark: i64,
     /// What `first` last gave of it.
@@ -51,8 +51,8 @@ impl Unlogged {
     }
 
     /// Puts a match in, whether or not there is room: the lane looks before it reads on.
-    pub fn put(&self, found: Match) {
-        self.lock().matches.push_back(Arc::new(found));
+    pub fn put(&self, found: Arc<Delivery>) {
+        self.lock().matches.push_back(found);
         self.changed.notify_one();
     }
 
@@ -78,7 +78,7 @@ impl Unlogged {
 
     /// The first ones, and the watermark behind all of them if that is so; waited for at most so long, until one of the
     /// two is new. They stay. None when there are none and the lane has ended.
-    pub fn first(&self, most: usize, patience: Duration) -> Option<(Vec<Arc<Match>>, Option<i64>)> {
+    pub fn first(&self, most: usize, patience: Duration) -> Option<(Vec<Arc<Delivery>>, Option<i64>)> {
         let waiting = self.lock();
         let nothing = |w: &mut Waiting| w.matches.is_empty() && w.watermark == w.known && !w.is_over;
         let waited = self.changed.wait_timeout_while(waiting, patience, nothing);

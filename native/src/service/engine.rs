@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,6 @@ pub struct Shared {
     pub(super) fed: Mutex<Option<HashSet<usize>>>,
     pub(super) running: AtomicUsize,
     stopping: AtomicBool,
-    /// When it had started.
-    began: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -50,11 +48,6 @@ impl Shared {
     #[inline]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// How long it has been running.
-    pub(super) fn age(&self) -> Duration {
-        self.began.get().map_or(Duration::ZERO, Instant::elapsed)
     }
 
     /// What runs now. Hold it for a moment only: what was removed can't end before it is let go of.
@@ -167,6 +160,27 @@ impl Shared {
         }
         found
     }
+
+    /// Waits until nothing is left to do; false if that was not within the time. For tests and orderly ends.
+    pub fn settle(&self, timeout: Duration) -> bool {
+        let moves = |graph: &Graph| -> u64 { graph.operators().map(|operator| operator.book.invoked.get()).sum() };
+        let deadline = Instant::now() + timeout;
+        let mut quiet = 0;
+        let mut before = moves(&self.graph());
+        while Instant::now() < deadline {
+            let graph = self.graph();
+            let is_quiet = graph.levels().all(|place| self.is_quiet(place)) && moves(&graph) == before;
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            before = moves(&graph);
+            drop(graph);
+            // Something on its way from one place to another may escape one look, hardly three.
+            if quiet == 3 {
+                return true;
+            }
+            thread::sleep(Duration::from_micros(500));
+        }
+        false
+    }
 }
 
 /// What became of a supplier's event.
@@ -212,11 +226,9 @@ impl Engine {
             fed: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            began: OnceLock::new(),
         });
         let engine = Engine { shared };
         engine.change(spec, given, &[])?;
-        engine.shared.began.get_or_init(Instant::now);
         threads::watch(&engine.shared)?;
         Ok(engine)
     }
@@ -279,26 +291,9 @@ impl Engine {
         graph.levels().for_each(|place| place.level.latency.reset());
     }
 
-    /// Waits until nothing is left to do; false if that was not within the time. For tests and orderly ends.
+    /// Waits until nothing is left to do; see `Shared::settle`.
     pub fn settle(&self, timeout: Duration) -> bool {
-        let shared = &*self.shared;
-        let moves = |graph: &Graph| -> u64 { graph.operators().map(|operator| operator.book.invoked.get()).sum() };
-        let deadline = Instant::now() + timeout;
-        let mut quiet = 0;
-        let mut before = moves(&shared.graph());
-        while Instant::now() < deadline {
-            let graph = shared.graph();
-            let is_quiet = graph.levels().all(|place| shared.is_quiet(place)) && moves(&graph) == before;
-            quiet = if is_quiet { quiet + 1 } else { 0 };
-            before = moves(&graph);
-            drop(graph);
-            // Something on its way from one place to another may escape one look, hardly three.
-            if quiet == 3 {
-                return true;
-            }
-            thread::sleep(Duration::from_micros(500));
-        }
-        false
+        self.shared.settle(timeout)
     }
 
     /// Ends the threads; false if one did not end within the time, because an operator does not return.

@@ -47,19 +47,13 @@ pub struct ConsumerFeed {
     pub consumer: Arc<Consumer>,
     /// The attributes of what it reads, by name and type.
     pub attributes: Vec<(String, &'static str)>,
-    /// If an operator produces that: when the engine began, in microseconds, as what operators count begins anew then.
-    pub began: Option<i64>,
     /// Its level's.
     pub policy: LevelPolicy,
 }
 
 impl Feed for ConsumerFeed {
     fn described(&self) -> Map<String, Json> {
-        let mut found = Map::from_iter([("attributes".to_owned(), json!(self.attributes))]);
-        if let Some(began) = self.began {
-            found.insert("run".to_owned(), began.into());
-        }
-        found
+        Map::from_iter([("attributes".to_owned(), json!(self.attributes))])
     }
 
     fn policy(&self) -> LevelPolicy {

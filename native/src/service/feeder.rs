@@ -7,7 +7,10 @@
 //! hold up what stands behind it in the log. The log keeps it in any case.
 //!
 //! But what operators produce for queries is never lost (rule G7): while too much of it waits for the log, the feeder reads no
-//! further, as a lane does.
+//! further, as a lane does. And it says that it is done with an offset only when the log has what came of it: after a crash
+//! the rest is read again, and what comes of it has the ids that it had (identity.rs), so that the intake knows what it has.
+//! What was in the log before it began comes all at once; so that nothing of that is replaced or finds no room, where
+//! operators' events go into the log, one event goes through the graph at a time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,6 +24,7 @@ use arc_swap::ArcSwapOption;
 use crate::log::follower::From;
 use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
+use crate::service::books::Fate;
 use crate::service::derived::TO_LOG;
 use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
@@ -41,8 +45,21 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const UNLOGGED: usize = 8192;
 /// So soon it looks again.
 const SOON: Duration = Duration::from_millis(1);
+/// An event has left the graph when all was quiet a while after it came; and where it never is, after so long: every place in the
+/// graph has a bound.
+const LEFT_AFTER: Duration = Duration::from_secs(10);
+/// What was in the log before comes one at a time, but no longer than so long; an operator that does not return is waited for
+/// so long.
+const CATCHING_UP: Duration = Duration::from_secs(10);
+const FOR_ONE: Duration = Duration::from_secs(1);
+/// So soon it looks whether one has gone through.
+const VERY_SOON: Duration = Duration::from_micros(50);
+/// So long what operators gave may take into the log when the engine ends in order.
+const AT_THE_END: Duration = Duration::from_secs(1);
 /// Workers are woken when what came together is there; at the latest after so many events.
 const TOGETHER: usize = 64;
+/// Batches, or parts of large ones, that are pushed before it looks to something else.
+const AT_ONCE: usize = 1024;
 
 /// What became of the log's events.
 #[derive(Debug, Default)]
@@ -89,7 +106,7 @@ impl Relay {
     /// Pushes what is new in the log, on the caller's thread.
     pub fn come(&self) {
         if let Some(feeding) = &*self.feeding.load() {
-            feeding.lock().feed();
+            while feeding.lock().feed() == Rest::More {}
         }
     }
 }
@@ -98,7 +115,6 @@ impl Relay {
 pub struct Feeder {
     /// What became of the log's events.
     pub fed: Arc<Fed>,
-    relay: Arc<Relay>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -115,6 +131,7 @@ impl Feeder {
             Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false)?,
             other => other?,
         };
+        let end = Follower::open(&folder, From::End, false)?.offset();
         let fed = Arc::new(Fed::default());
         let stop = Arc::new(AtomicBool::new(false));
         let feeding = Arc::new(PiMutex::new(Feeding {
@@ -128,25 +145,25 @@ impl Feeder {
             came: Vec::new(),
             to_log: Vec::new(),
             to_wake: Vec::new(),
+            stop: Arc::clone(&stop),
+            behind: end,
+            slow_until: Instant::now() + CATCHING_UP,
         }));
-        let keeper = Keeper {
+        let mut keeper = Keeper {
             engine,
             folder,
             fed: Arc::clone(&fed),
             stop: Arc::clone(&stop),
-            is_relayed: relay.is_used.load(Ordering::SeqCst),
-            feeding: Arc::clone(&feeding),
+            relay: relay.is_used.load(Ordering::SeqCst).then_some(relay),
+            feeding,
+            leaving: None,
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
             .spawn(move || keeper.run())
             .map_err(|error| Error::Io("start a thread for", PathBuf::new(), error))?;
-        if relay.is_used.load(Ordering::SeqCst) {
-            relay.feeding.store(Some(feeding));
-        }
         Ok(Feeder {
             fed,
-            relay,
             stop,
             thread: Some(thread),
         })
@@ -155,7 +172,6 @@ impl Feeder {
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        self.relay.feeding.store(None);
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -173,9 +189,11 @@ enum Known {
     Unfit,
 }
 
-/// Why there is nothing to push now.
+/// Why it pushes nothing more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
+    /// It was enough; there may be more.
+    More,
     /// All was.
     End,
     /// Too much waits for the log.
@@ -190,37 +208,108 @@ struct Keeper {
     folder: PathBuf,
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
-    is_relayed: bool,
+    /// Of an intake inside, until it has it: while what was in the log before comes, this thread feeds.
+    relay: Option<Arc<Relay>>,
     feeding: Arc<PiMutex<Feeding>>,
+    /// What is to be committed next, where operators' events go into the log.
+    leaving: Option<Leaving>,
+}
+
+/// An offset whose events may not have left the graph, or what came of them may not be in the log.
+struct Leaving {
+    offset: u64,
+    since: Instant,
+    /// Once they have left: how many events each way is to have brought.
+    ways: Option<Vec<(Arc<Consumer>, u64)>>,
 }
 
 impl Keeper {
-    fn run(&self) {
+    fn run(&mut self) {
         // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
         let _ = adopt(Policy::RoundRobin(WATCHDOG));
         let mut committed = Instant::now();
+        let mut relayed: Option<Arc<Relay>> = None;
         while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
             let mut feeding = self.feeding.lock();
             let rest = feeding.feed();
-            if rest == Rest::End && !self.is_relayed {
+            if rest == Rest::End
+                && feeding.follower.offset() >= feeding.behind
+                && let Some(relay) = self.relay.take()
+            {
+                relay.feeding.store(Some(Arc::clone(&self.feeding)));
+                relayed = Some(relay);
+                // What came meanwhile nobody was told of.
+                continue;
+            }
+            if rest == Rest::End && relayed.is_none() {
                 // Nobody else wants what is locked.
                 let _ = feeding.follower.wait(PATIENCE);
-                drop(feeding);
-            } else {
-                drop(feeding);
-                thread::sleep(if rest == Rest::Unlogged { SOON } else { PATIENCE });
+            }
+            drop(feeding);
+            match rest {
+                Rest::Unlogged => thread::sleep(SOON),
+                Rest::Trouble => thread::sleep(PATIENCE),
+                Rest::End if relayed.is_some() => thread::sleep(PATIENCE),
+                Rest::End | Rest::More => {}
             }
             if committed.elapsed() >= COMMITTED_EVERY {
-                self.commit();
+                self.commit_what_left();
                 committed = Instant::now();
             }
         }
-        self.commit();
+        if let Some(relay) = relayed {
+            relay.feeding.store(None);
+        }
+        self.commit_at_the_end();
         *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn commit(&self) {
+    /// Commits how far it has come; where operators' events go into the log, how far the log has them.
+    fn commit_what_left(&mut self) {
         let offset = self.fed.offset.load(Ordering::Acquire);
+        let to_log = self.feeding.lock().to_log.clone();
+        if to_log.is_empty() && self.leaving.is_none() {
+            self.commit(offset);
+            return;
+        }
+        let leaving = self.leaving.get_or_insert_with(|| Leaving {
+            offset,
+            since: Instant::now(),
+            ways: None,
+        });
+        if leaving.ways.is_none() {
+            let waited = leaving.since.elapsed();
+            if waited >= LEFT_AFTER || (waited >= COMMITTED_EVERY && is_quiet(&self.engine)) {
+                leaving.ways = Some(to_bring(&to_log));
+            }
+        }
+        if leaving.ways.as_deref().is_some_and(have_brought) {
+            let offset = leaving.offset;
+            self.leaving = None;
+            self.commit(offset);
+        }
+    }
+
+    /// Waits a moment for what is on its way into the log, so that the next engine need not read it again.
+    fn commit_at_the_end(&self) {
+        let to_log = self.feeding.lock().to_log.clone();
+        if !to_log.is_empty() {
+            let deadline = Instant::now() + AT_THE_END;
+            if !self.engine.settle(AT_THE_END) {
+                return;
+            }
+            let ways = to_bring(&to_log);
+            while !have_brought(&ways) {
+                if Instant::now() >= deadline {
+                    return;
+                }
+                thread::sleep(SOON);
+            }
+        }
+        self.commit(self.fed.offset.load(Ordering::Acquire));
+    }
+
+    fn commit(&self, offset: u64) {
         if offset > 0 {
             match consumers::commit(&self.folder, CONSUMER, offset) {
                 Ok(()) => self.fed.say(None),
@@ -248,10 +337,14 @@ struct Feeding {
     to_log: Vec<Arc<Consumer>>,
     /// The levels of whose workers one is to be woken.
     to_wake: Vec<Arc<Level>>,
+    stop: Arc<AtomicBool>,
+    /// Where the log ended when this began; what is before that comes one at a time, until then.
+    behind: u64,
+    slow_until: Instant,
 }
 
 impl Feeding {
-    /// Pushes all that is there.
+    /// Pushes what is there, up to a bound.
     fn feed(&mut self) -> Rest {
         self.look();
         let mut together = 0_usize;
@@ -267,6 +360,9 @@ impl Feeding {
             together += 1;
             if self.pushed.is_some() || together.is_multiple_of(TOGETHER) {
                 self.wake();
+            }
+            if together == AT_ONCE {
+                break Rest::More;
             }
         };
         self.wake();
@@ -311,6 +407,9 @@ impl Feeding {
 
     /// Pushes some of the next batch, or what is left of the last; or says why it has nothing to push.
     fn push_some(&mut self) -> Result<Option<Rest>, Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Some(Rest::End));
+        }
         if self.pushed.is_none() {
             if !self.follower.advance()? {
                 return Ok(Some(Rest::End));
@@ -322,12 +421,7 @@ impl Feeding {
             return Ok(Some(Rest::End));
         };
         let to_wake = &mut self.to_wake;
-        let mut wake = |level: &Arc<Level>| {
-            if !to_wake.iter().any(|known| Arc::ptr_eq(known, level)) {
-                to_wake.push(Arc::clone(level));
-            }
-        };
-        for (place, (_, bytes)) in batch.records().enumerate().skip(pushed) {
+        for (place, (offset, bytes)) in batch.records().enumerate().skip(pushed) {
             if place == pushed + TOGETHER {
                 self.pushed = Some(place);
                 return Ok(None);
@@ -354,7 +448,12 @@ impl Feeding {
                     continue;
                 }
             };
-            let put = self.engine.put_to(graph, stream, &stream.spec.schema, bytes, &mut wake);
+            let wake = &mut |level: &Arc<Level>| {
+                if !to_wake.iter().any(|known| Arc::ptr_eq(known, level)) {
+                    to_wake.push(Arc::clone(level));
+                }
+            };
+            let put = self.engine.put_to(graph, stream, &stream.spec.schema, bytes, wake);
             let counter = match put {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,
@@ -364,6 +463,10 @@ impl Feeding {
                 Err(_) => &self.fed.unfit,
             };
             counter.fetch_add(1, Ordering::Relaxed);
+            if !self.to_log.is_empty() && offset < self.behind {
+                to_wake.drain(..).for_each(|level| level.workers.wake());
+                let_pass(&self.engine, &self.stop, self.slow_until);
+            }
         }
         self.fed.offset.store(self.follower.offset(), Ordering::Release);
         Ok(None)
@@ -412,4 +515,32 @@ impl Feeding {
         };
         streams.map(known).collect()
     }
+}
+
+/// Waits until what was fed has gone through the graph.
+fn let_pass(engine: &Shared, stop: &AtomicBool, slow_until: Instant) {
+    let until = slow_until.min(Instant::now() + FOR_ONE);
+    while !is_quiet(engine) && Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        thread::sleep(VERY_SOON);
+    }
+}
+
+/// Whether nothing is on its way through the graph, at a look.
+fn is_quiet(engine: &Shared) -> bool {
+    engine.graph().levels().all(|place| engine.is_quiet(place))
+}
+
+/// How many events each way into the log is to have brought once it has brought all that it has now.
+fn to_bring(ways: &[Arc<Consumer>]) -> Vec<(Arc<Consumer>, u64)> {
+    let of = |way: &Arc<Consumer>| {
+        let lost = way.book.lost.get();
+        (Arc::clone(way), way.book.edge.ended(Fate::Used).saturating_sub(lost))
+    };
+    ways.iter().map(of).collect()
+}
+
+fn have_brought(ways: &[(Arc<Consumer>, u64)]) -> bool {
+    let is_done = |way: &Consumer| way.closed.get().is_some() && way.queue.is_empty();
+    let has_brought = |(way, count): &(Arc<Consumer>, u64)| way.logged.load(Ordering::SeqCst) >= *count || is_done(way);
+    ways.iter().all(has_brought)
 }

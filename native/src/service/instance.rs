@@ -1,9 +1,10 @@
 //! An operator's instance: what runs it, and the events that it runs with. One thread at a time has it.
 
 use crate::panic;
-use crate::record::{IdRef, Schema};
+use crate::record::{self, IdRef, Schema};
 use crate::service::binding::Bound;
 use crate::service::books::{Fate, OperatorBook};
+use crate::service::identity::Identity;
 use crate::service::operators::{Draft, Inputs, Output, Process, Trouble};
 use crate::service::spec::Spec;
 use crate::service::store::{Head, Store, Token};
@@ -21,7 +22,6 @@ pub struct Instance {
     process: Box<dyn Process>,
     /// The inputs of the next run, by edge.
     pub inputs: Box<[Option<Bound>]>,
-    emitted: i64,
 }
 
 /// What an operator's outputs have in common: the overlap of its inputs' validity (rule G1).
@@ -45,7 +45,7 @@ struct Emitter<'a, 's> {
     schema: &'s Schema,
     ring: usize,
     head: Head,
-    emitted: &'s mut i64,
+    identity: Identity,
     book: &'a OperatorBook,
     share: &'s mut dyn FnMut(Token, Head),
 }
@@ -56,7 +56,7 @@ impl Output for Emitter<'_, '_> {
             self.book.refused.add(1);
             return Ok(());
         };
-        let (schema, time, id) = (self.schema, self.head.begin, *self.emitted + 1);
+        let (schema, time, id) = (self.schema, self.head.begin, self.identity.next());
         let encoder = writer.body().build();
         encoder.start(schema, time, IdRef::Int(id))?;
         let mut draft = Draft {
@@ -67,7 +67,7 @@ impl Output for Emitter<'_, '_> {
         };
         fill(&mut draft)?;
         draft.encoder.finish();
-        *self.emitted = id;
+        self.identity.pass();
         self.book.emitted.add(1);
         (self.share)(writer.publish(self.head), self.head);
         Ok(())
@@ -88,14 +88,7 @@ impl Instance {
                 .collect(),
             process,
             inputs: inputs.sources.iter().map(|_| None).collect(),
-            emitted: 0,
         }
-    }
-
-    /// Counts its outputs on from a number, above those of any that had its name before.
-    pub fn count_from(mut self, emitted: i64) -> Instance {
-        self.emitted = emitted;
-        self
     }
 
     /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.
@@ -113,14 +106,16 @@ impl Instance {
             sources,
             process,
             inputs,
-            emitted,
         } = self;
+        let bound = inputs.iter().enumerate();
+        let ids = bound.filter_map(|(edge, bound)| Some((edge, record::id(store.read(&bound.as_ref()?.token).bytes))));
+        let identity = Identity::new(inputs.len(), ids);
         let mut out = Emitter {
             store,
             schema,
             ring: *ring,
             head: overlap(inputs, marks),
-            emitted,
+            identity,
             book,
             share,
         };

@@ -514,9 +514,6 @@ impl Running {
                 }
                 let version = self.versions[number].load(Ordering::Relaxed);
                 for found in found {
-                    if query.is_read {
-                        self.unlogged[number].put(found.clone());
-                    }
                     let end = end(query, &group.clocks, &group.ends, &found);
                     let now = now();
                     let is_stale = end.is_some_and(|end| now >= end);
@@ -526,12 +523,15 @@ impl Running {
                         let microseconds = u64::try_from(now - arrival).unwrap_or(0);
                         self.matches[number].latency.record(microseconds * 1_000);
                     }
-                    let delivery = Delivery {
+                    let delivery = Arc::new(Delivery {
                         found,
                         end,
                         marks,
                         knowledge: (version > 0).then_some(version),
-                    };
+                    });
+                    if query.is_read {
+                        self.unlogged[number].put(Arc::clone(&delivery));
+                    }
                     self.matches[number].put(delivery, query.sheds);
                 }
             }

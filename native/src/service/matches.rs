@@ -62,7 +62,7 @@ impl Matches {
     }
 
     /// A match was found.
-    pub fn put(&self, delivery: Delivery, sheds: bool) {
+    pub fn put(&self, delivery: Arc<Delivery>, sheds: bool) {
         let mut waiting = self.lock();
         let counts = &mut waiting.counts;
         counts.found += 1;
@@ -76,7 +76,7 @@ impl Matches {
             waiting.matches.pop_front();
             waiting.counts.lost += 1;
         }
-        waiting.matches.push_back(Arc::new(delivery));
+        waiting.matches.push_back(delivery);
         drop(waiting);
         self.changed.notify_one();
     }

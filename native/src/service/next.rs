@@ -5,7 +5,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::json::{Fault, fault};
 use crate::service::binding::Binding;
@@ -41,8 +40,6 @@ pub(super) struct Next {
     /// InputQs that have become too small, by level.
     pub(super) before: Vec<(Arc<Level>, Arc<InputQ>)>,
     used_edges: HashSet<(usize, usize)>,
-    /// How long the engine has been running.
-    age: Duration,
 }
 
 /// The first number from 0 on that is not used.
@@ -117,7 +114,6 @@ impl Next {
             flushed: Vec::new(),
             before: Vec::new(),
             used_edges: control.ended_edges.iter().copied().collect(),
-            age: shared.age(),
         };
         let graphs: Vec<&Graph> = control.old.iter().map(|graph| &**graph).chain([old]).collect();
         let mut used_rings = HashSet::new();
@@ -222,8 +218,6 @@ impl Next {
         used: &mut HashSet<usize>,
     ) -> Result<(), Fault> {
         let mut parts = Parts::default();
-        // By microseconds: faster than that no operator produces, so that ids do not come again under the same name.
-        let first = i64::try_from(self.age.as_micros()).unwrap_or(i64::MAX);
         let (mut kept, mut names) = (HashSet::new(), Vec::new());
         for stream in &spec.streams {
             let same = old.parts.streams.iter().find(|other| other.is(stream));
@@ -260,7 +254,7 @@ impl Next {
             let (level, ring) = (self.graph.ranks[operator.level], unused(used));
             let binding = Binding::new(rules(spec, topology, place));
             let unbuilt = Unbuilt::new(spec, place, sources.collect(), level, binding, ring);
-            let instance = Instance::new(spec, inputs, place, ring, process).count_from(first);
+            let instance = Instance::new(spec, inputs, place, ring, process);
             let made = unbuilt.build(instance);
             parts.operators.push(Arc::new(made));
         }

@@ -17,7 +17,7 @@ use serde_json::{Map, json};
 
 use crate::intake::config::Address;
 use crate::intake::connection::Stream;
-use crate::intake::listen::Listener;
+use crate::intake::listen::{Listener, raise_file_limit};
 use crate::json::Json;
 use crate::service::feed::Feed;
 use crate::service::parcel::Format;
@@ -66,6 +66,7 @@ impl Outlet {
     /// Listens; without a token only where nobody from elsewhere can come.
     pub fn open(address: &str, token: Option<String>, directory: Directory, answer: Answer) -> Result<Outlet, String> {
         let place = Address::parse(address).ok_or_else(|| format!("'{address}' is no address"))?;
+        raise_file_limit();
         let listener = Listener::open(&place, token.is_some())?;
         let address = listener.address();
         let epoll = |error: io::Error| format!("{address}: {error}");
@@ -206,8 +207,11 @@ impl Desk {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    // No descriptors are left, most likely: it will come again, but not at once.
+                    // No descriptors are left, most likely: it will come again, but not at once; and the poll tells it once
+                    // only, unless it is asked again.
                     thread::sleep(Duration::from_millis(10));
+                    let registry = self.poll.registry();
+                    let _ = registry.reregister(&mut SourceFd(&self.listener.fd()), LISTENER, Interest::READABLE);
                     return;
                 }
             };

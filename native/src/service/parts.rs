@@ -231,6 +231,8 @@ pub struct Consumer {
     pub latency: Histogram,
     /// Since when nothing more comes, if that is so.
     pub closed: OnceLock<Instant>,
+    /// Of one whose events go into the log: how many it has, of those that were read.
+    pub logged: AtomicU64,
 }
 
 impl Consumer {
@@ -244,6 +246,7 @@ impl Consumer {
             pump: ArcSwapOption::empty(),
             latency: Histogram::default(),
             closed: OnceLock::new(),
+            logged: AtomicU64::new(0),
             spec: consumer,
         }
     }

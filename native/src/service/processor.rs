@@ -1,26 +1,21 @@
-//! The EventProcessor of a level: its workers run the level's operators, its movers share with lower levels (paper, section 4.1).
-//!
-//! A worker takes pending operators first, and a new supplier event only when no operator of the level waits to run. It pushes to
-//! consumers itself. One thread at a time runs an operator, so that its outputs keep their order.
+//! The EventProcessor of a level (paper, section 4.1): what its threads share, and how an event goes from where it was made to who
+//! reads it. What the threads do is in seat.rs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::service::binding::{Bound, Found};
+use crate::service::binding::Bound;
 use crate::service::books::{Counter, Fate};
 use crate::service::engine::Shared;
 use crate::service::graph::{Graph, Place, Reader, Readers, Source};
 use crate::service::histogram::Histogram;
 use crate::service::parts::{Consumer, Operator, Stream};
 use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
-use crate::service::recorder::{Track, What};
-use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
+use crate::service::recorder::Track;
+use crate::service::scheduling::{monotonic, now};
 use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
 use crate::service::virtual_clock::judged_at_push;
-
-/// So long it takes until another worker runs that is woken, on a core that slept, and what it costs; in nanoseconds.
-const WAKING: u64 = 100_000;
 
 /// What the workers of a level share.
 #[derive(Debug)]
@@ -60,7 +55,7 @@ pub struct Level {
     pub workings: Vec<Working>,
     /// Whether its workers and its movers have been started.
     pub started: [AtomicBool; 2],
-    ending: AtomicBool,
+    pub(super) ending: AtomicBool,
 }
 
 impl Level {
@@ -117,48 +112,19 @@ pub struct Working {
     pub since: AtomicU64,
 }
 
-/// What a worker or mover goes by.
-pub struct Seat<'s> {
-    /// The engine.
-    pub shared: &'s Shared,
-    /// Its level.
-    pub level: &'s Level,
-    /// Its place among the threads of the level.
-    pub number: usize,
-    /// Whether it is a worker.
-    pub is_worker: bool,
-}
-
-enum Job {
-    /// An operator, ready to run with these labels.
-    Run(Arc<Operator>, u8),
-    /// A supplier event was taken, or an operator let go of its inputs: look again.
-    Again,
-    Nothing,
-}
-
 /// The next supplier event of a level whose lock is held.
-fn pop_input(place: &Place, state: &State) -> Option<Token> {
+pub(super) fn pop_input(place: &Place, state: &State) -> Option<Token> {
     let older = state.before.iter().find_map(|input| input.pop());
     older.or_else(|| place.input.pop())
 }
 
-fn has_input(place: &Place, state: &State) -> bool {
+pub(super) fn has_input(place: &Place, state: &State) -> bool {
     !place.input.is_empty() || state.before.iter().any(|input| !input.is_empty())
 }
 
-fn input_length(place: &Place, state: &State) -> usize {
+/// How many supplier events wait at a level whose lock is held.
+pub(super) fn input_length(place: &Place, state: &State) -> usize {
     place.input.len() + state.before.iter().map(|input| input.len()).sum::<usize>()
-}
-
-/// An operator of a locked level does not run any more.
-fn free(state: &mut State, operator: Arc<Operator>) {
-    // SAFETY: the caller has locked the operator's level.
-    let node = unsafe { operator.node(state) };
-    node.running = false;
-    if node.binding.waiting() > 0 {
-        state.pending.push(operator);
-    }
 }
 
 impl Shared {
@@ -228,7 +194,7 @@ impl Shared {
     /// The same for a supplier event, all under the lock under which it was taken: so two workers keep the order too.
     ///
     /// Locks are taken from the highest level down, in each its state before its MovingQ, and a consumer's queue last.
-    fn share_taken(&self, graph: &Graph, level: &Level, state: &mut State, token: Token) {
+    pub(super) fn share_taken(&self, graph: &Graph, level: &Level, state: &mut State, token: Token) {
         let Some(producer) = graph.producer(token.ring()) else {
             self.store.forget(token);
             return;
@@ -353,267 +319,5 @@ impl Shared {
             let state = level.state.lock();
             state.backlog == 0 && !has_input(place, &state)
         }
-    }
-}
-
-impl Seat<'_> {
-    fn is_over(&self) -> bool {
-        self.shared.is_stopping() || self.level.ending.load(Ordering::SeqCst)
-    }
-
-    fn track(&self) -> &Track {
-        &self.level.tracks[self.number]
-    }
-
-    /// A worker's life.
-    pub fn work(&self) {
-        let level = self.level;
-        let mut policy = self.adopt();
-        let mut share = policy.share.unwrap_or(0);
-        let mut busy = Busy::default();
-        busy.begin(share, monotonic());
-        let mut done: Option<Arc<Operator>> = None;
-        loop {
-            let job = self.next_job(done.take(), &mut policy);
-            match job {
-                Job::Run(operator, marks) => {
-                    let ended = self.run(&operator, marks);
-                    done = Some(operator);
-                    self.rest(&mut busy, policy, ended);
-                }
-                Job::Again => {}
-                Job::Nothing => {
-                    let seen = level.workers.enlist();
-                    if self.is_over() {
-                        level.workers.delist();
-                        return;
-                    }
-                    if self.has_work() {
-                        level.workers.delist();
-                        continue;
-                    }
-                    self.track().note(monotonic(), What::Sleep, 0);
-                    level.workers.sleep(seen, None);
-                    let now = monotonic();
-                    share = policy.share.unwrap_or(0);
-                    busy.begin(share, now);
-                    self.track().note(now, What::Wake, 0);
-                }
-            }
-            if self.is_over() && done.is_none() {
-                return;
-            }
-        }
-    }
-
-    fn has_work(&self) -> bool {
-        let state = self.level.state.lock();
-        let graph = self.shared.graph();
-        let has_input = |place: &Place| has_input(place, &state);
-        !state.pending.is_empty() || (state.backlog == 0 && graph.place(self.level.number).is_some_and(has_input))
-    }
-
-    /// An operator that was run is free again, at another level, to which it was moved meanwhile.
-    fn put_back(&self, operator: Arc<Operator>) {
-        loop {
-            // The level first: a graph that is looked at later has it.
-            let number = operator.level.load(Ordering::SeqCst);
-            let place = self.shared.graph().place(number).cloned();
-            let Some(place) = place else { continue };
-            let mut state = place.level.state.lock();
-            if operator.level.load(Ordering::SeqCst) == number {
-                free(&mut state, operator);
-                drop(state);
-                place.level.workers.wake();
-                return;
-            }
-        }
-    }
-
-    /// What to do next, after the operator that was run last is free again.
-    fn next_job(&self, done: Option<Arc<Operator>>, policy: &mut LevelPolicy) -> Job {
-        let (shared, level) = (self.shared, self.level);
-        let now = now();
-        let mut state = level.state.lock();
-        if let Some(operator) = done {
-            if operator.level.load(Ordering::SeqCst) == level.number {
-                free(&mut state, operator);
-            } else {
-                drop(state);
-                self.put_back(operator);
-                state = level.state.lock();
-            }
-            level.busy.fetch_sub(1, Ordering::SeqCst);
-        }
-        let state = &mut *state;
-        if self.is_over() {
-            return Job::Nothing;
-        }
-        let graph = shared.graph();
-        let Some(place) = graph.place(level.number) else {
-            return Job::Nothing;
-        };
-        if place.policy != *policy {
-            *policy = place.policy;
-            adopt_anew(policy.worker);
-        }
-        let job = match state.pending.pop() {
-            Some(operator) => self.invoke(state, operator, now),
-            None if state.backlog == 0 => match pop_input(place, state) {
-                Some(token) => {
-                    self.track().note(monotonic(), What::Take, token.ring());
-                    shared.share_taken(&graph, level, state, token);
-                    // What it made ready is this worker's to run, and the next event's turn is after that.
-                    match state.pending.pop() {
-                        Some(operator) => self.invoke(state, operator, now),
-                        None => Job::Again,
-                    }
-                }
-                None => Job::Nothing,
-            },
-            None => Job::Nothing,
-        };
-        // Who takes something and leaves something passes the word on, if another would come before it is done by itself.
-        if let Job::Run(operator, _) = &job {
-            let taken = if state.backlog == 0 {
-                input_length(place, state)
-            } else {
-                0
-            };
-            let left = (state.pending.len() + taken) as u64;
-            if left > 0 && operator.usual.load(Ordering::Relaxed).saturating_mul(left + 1) > WAKING {
-                level.workers.wake();
-            }
-        }
-        job
-    }
-
-    /// An operator's turn: its inputs are judged, and it runs or lets go of some.
-    fn invoke(&self, state: &mut State, operator: Arc<Operator>, now: i64) -> Job {
-        let (shared, level) = (self.shared, self.level);
-        let book = &operator.book;
-        // SAFETY: the operator was in this level's PendingQ, so that this is its level, which is locked.
-        let node = unsafe { operator.node(state) };
-        let mut found = Found::default();
-        // SAFETY: it was in the PendingQ, so that no worker runs it; `running` keeps it out until this one is done.
-        let instance = unsafe { operator.instance() };
-        let marks = node.binding.invoke(
-            now,
-            &mut instance.inputs,
-            &mut found,
-            &mut |edge: usize, bound: Bound, fate| {
-                shared.ended(&operator, edge, bound.token, fate);
-            },
-        );
-        book.invoked.add(1);
-        book.stale.add(found.stale);
-        book.relative.add(found.relative);
-        let waits = node.binding.waiting() > 0;
-        if !waits {
-            state.backlog -= 1;
-        }
-        match marks {
-            Some(marks) => {
-                node.running = true;
-                level.busy.fetch_add(1, Ordering::SeqCst);
-                Job::Run(operator, marks)
-            }
-            None => {
-                self.track().note(monotonic(), What::Shed, operator.ring);
-                if waits {
-                    state.pending.push(operator);
-                }
-                Job::Again
-            }
-        }
-    }
-
-    /// Runs an operator; when it returned.
-    fn run(&self, operator: &Operator, marks: u8) -> u64 {
-        let (shared, working) = (self.shared, &self.level.workings[self.number]);
-        // SAFETY: `running` was set for this worker under the level's lock, and is reset only when it is done.
-        let instance = unsafe { operator.instance() };
-        let begun = monotonic();
-        self.track().note(begun, What::Begin, operator.ring);
-        working.operator.store(operator.ring, Ordering::Relaxed);
-        working.since.store(begun, Ordering::Release);
-        let share = &mut |token, head| shared.share(operator, token, head);
-        let outcome = instance.run(&shared.store, &operator.book, marks, share);
-        working.since.store(0, Ordering::Release);
-        let ended = monotonic();
-        self.track().note(ended, What::End, operator.ring);
-        operator.run_times.record(ended - begun);
-        // Nobody else runs it now.
-        let usual = operator.usual.load(Ordering::Relaxed);
-        operator
-            .usual
-            .store((7 * usual + (ended - begun)) / 8, Ordering::Relaxed);
-        if let Err(trouble) = outcome {
-            *operator.trouble.lock() = Some(trouble.to_string());
-        }
-        ended
-    }
-
-    /// Leaves time for threads that are not real-time.
-    fn rest(&self, busy: &mut Busy, policy: LevelPolicy, mut now: u64) {
-        let Some(share) = policy.share else { return };
-        while let Some(until) = busy.account(share, now) {
-            if self.is_over() {
-                return;
-            }
-            self.track().note(now, What::Pause, 0);
-            self.level.pauses.add(1);
-            sleep_until(until);
-            now = monotonic();
-            busy.begin(share, now);
-        }
-    }
-
-    /// A mover's life.
-    pub fn move_on(&self) {
-        let (shared, level) = (self.shared, self.level);
-        let mut policy = self.adopt();
-        while !self.is_over() {
-            let mut moving = level.moving.lock();
-            let graph = shared.graph();
-            if let Some(place) = graph.place(level.number)
-                && place.policy != policy
-            {
-                policy = place.policy;
-                adopt_anew(policy.mover);
-            }
-            if let Some((reader, token)) = moving.pop() {
-                self.track().note(monotonic(), What::Move, reader.operator.ring);
-                // A change of levels holds this MovingQ's lock, so that the operator stays where it is.
-                let Some(place) = graph.place(reader.operator.level.load(Ordering::SeqCst)) else {
-                    shared.ended(&reader.operator, reader.edge, token, Fate::Shed);
-                    continue;
-                };
-                let destination = &place.level;
-                let head = *shared.store.read(&token).head;
-                // Under both locks, so that another mover can't overtake on the same edge.
-                shared.bind(&mut destination.state.lock(), &reader, token, head);
-                drop(moving);
-                destination.workers.wake();
-                continue;
-            }
-            drop(moving);
-            drop(graph);
-            let seen = level.movers.enlist();
-            if self.is_over() || !level.moving.lock().is_empty() {
-                level.movers.delist();
-                continue;
-            }
-            level.movers.sleep(seen, None);
-        }
-    }
-
-    /// Becomes what the thread is to be. The probe has shown that it may; if it may not now, the thread runs as it is.
-    fn adopt(&self) -> LevelPolicy {
-        let plain = policies(1, false, None)[0];
-        let graph = self.shared.graph();
-        let policy = graph.place(self.level.number).map_or(plain, |place| place.policy);
-        let _ = adopt(if self.is_worker { policy.worker } else { policy.mover });
-        policy
     }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::json::{Fault, fault};
 use crate::service::change::tidy;
 use crate::service::engine::Shared;
-use crate::service::processor::{Level, Seat};
+use crate::service::processor::Level;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic};
+use crate::service::seat::Seat;
 
 /// How long an operator may run before the watchdog names it.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cepheid.app.schema import AnnotationSection, ApplicationSection, QuerySection, StreamSection
+from cepheid.app.schema import AnnotationSection, ApplicationSection, KafkaSink, QuerySection, StreamSection
 from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
@@ -112,3 +112,10 @@ def _query(name: str, query: QuerySection) -> Iterator[Problem]:
         yield error("missing", f"query '{name}' has no 'text' and no 'file'", ("queries", name), at_key=True)
     if query.text is not None and query.file is not None:
         yield error("too-many-ways", f"query '{name}' has both 'text' and 'file'", ("queries", name), at_key=True)
+    if query.real_time and query.engine == "service":
+        message = "Real-Time Mode is Spark's, and the query is to run in the service"
+        yield error("not-real-time", message, ("queries", name, "real_time"), "leave out one of `real_time`, `engine`")
+    elif query.real_time and not isinstance(query.sink, KafkaSink):
+        message = "in Real-Time Mode matches go to a topic of Kafka"
+        hint = "give the query `sink: {kind: kafka, brokers: ..., topic: ...}`"
+        yield error("not-real-time", message, ("queries", name, "real_time"), hint)

@@ -339,6 +339,11 @@ class QuerySection(Section):
         description="Where Spark puts the matches; left out, a Delta table `_matches/<query>` of the archive, or the "
         "console if there is none.",
     )
+    real_time: bool = Field(
+        False,
+        description="Run in Spark's Real-Time Mode, from a topic of Kafka to a topic of Kafka: milliseconds instead of "
+        "batches, for queries about single events. `explain` says whether a query qualifies.",
+    )
 
 
 #: A number of entries, or a part of the keys that there can be.

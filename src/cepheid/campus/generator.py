@@ -97,8 +97,9 @@ class Truth:
 class Campus:
     """A campus at work. `model` is what is known of it."""
 
-    def __init__(self, seed: int = 2012, sensors: int = 700) -> None:
+    def __init__(self, seed: int = 2012, sensors: int = 700, start: int = START) -> None:
         self.model = Model.of(sensors, seed)
+        self._start = start
         self.truth = Truth()
         self._random = random.Random(seed)  # noqa: S311 - made-up data, no secret
         self._ids: Counter[str] = Counter()
@@ -108,7 +109,7 @@ class Campus:
         self._faults = self._make_faults()
         #: What reports next: a sensor by position, or a record that was held up.
         self._due: list[tuple[int, int, dict[str, Json] | None]] = [
-            (START + self._random.randrange(_PERIODS[s.kind]), i, None) for i, s in enumerate(self.model.sensors)
+            (start + self._random.randrange(_PERIODS[s.kind]), i, None) for i, s in enumerate(self.model.sensors)
         ]
         heapq.heapify(self._due)
         self._held = len(self._due)
@@ -127,7 +128,7 @@ class Campus:
         for kind, sensor_kind in (("overcooled", "airflow"), ("stuck", "temperature")):
             candidates = [s for s in self.model.sensors if s.kind == sensor_kind]
             for sensor in candidates[::ONE_FAULTY_IN]:
-                begins = START + self._random.randrange(60, 1200) * _SECOND
+                begins = self._start + self._random.randrange(60, 1200) * _SECOND
                 room = sensor.room.name if isinstance(sensor.room, Room) else ""
                 faults[sensor.name] = Fault(kind, sensor.name, room, begins, begins + 600 * _SECOND)
         self.truth.faults = sorted(faults.values(), key=lambda fault: (fault.begins, fault.sensor))
@@ -136,16 +137,22 @@ class Campus:
     def lines(self, count: int) -> Iterator[bytes]:
         """The next records, a line each; goes on where the last call ended."""
         for _ in range(count):
-            record = self._next()
-            stream = str(record["stream"])
-            line = _encode(record)
-            if self._random.randrange(ONE_BAD_IN) == 0:
-                code = self._random.choice([c for c in _MALFORMED if c != "not-finite" or _reading(record)])
-                self.truth.bad[code] += 1
-                yield _MALFORMED[code](record, line)
-            else:
-                self.truth.good[stream] += 1
-                yield line
+            yield self._line()
+
+    def lines_until(self, moment: int) -> Iterator[bytes]:
+        """The next records, a line each, up to those that arrive at a time (microseconds)."""
+        while self._due[0][0] < moment:
+            yield self._line()
+
+    def _line(self) -> bytes:
+        record = self._next()
+        line = _encode(record)
+        if self._random.randrange(ONE_BAD_IN) == 0:
+            code = self._random.choice([c for c in _MALFORMED if c != "not-finite" or _reading(record)])
+            self.truth.bad[code] += 1
+            return _MALFORMED[code](record, line)
+        self.truth.good[str(record["stream"])] += 1
+        return line
 
     def write(self, folder: Path, files: int, records: int) -> None:
         """Write so many files of so many records. A file appears when it is complete, as a stream of files needs it."""

@@ -60,6 +60,32 @@ def compact(app: str) -> None:
         click.echo(f"{table}: {was:,} files, now {now:,}")
 
 
+@command.command("dead-letters")
+@click.argument("app", type=click.Path())
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Show so many.")
+def dead_letters(app: str, limit: int) -> None:
+    """Show the newest records of APP that fit no stream: why, where they came from, and what they are."""
+    application, archive, spark = _opened(app)
+    from pyspark.sql import functions as sf
+
+    from cepheid.spark.archive import read_dead_letters
+
+    letters = read_dead_letters(spark, archive).orderBy(sf.desc("received"), sf.desc("line")).limit(limit)
+    for letter in letters.collect():
+        place = _place(letter["source"], application.folder.resolve())
+        line = "" if letter["line"] is None else f":{letter['line']}"
+        click.echo(f"{letter['code']}: {letter['reason']} ({place}{line})")
+        click.echo(f"  {bytes(letter['raw']).decode(errors='backslashreplace').rstrip()}")
+
+
+def _place(source: str, folder: Path) -> str:
+    """A file below the application's folder by its path from there."""
+    from cepheid.spark.places import local
+
+    path = local(source)
+    return str(path.relative_to(folder)) if path is not None and path.is_relative_to(folder) else source
+
+
 @command.command()
 @click.argument("app", type=click.Path())
 @click.argument("stream")

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,16 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from cepheid.app import load
-from cepheid.cli.match import moment, print_table
+from cepheid.cli.match import print_table
 from cepheid.cli.progress import Progress
 from cepheid.language import syntax
 from cepheid.language.output import as_row
-from cepheid.model.time import TimeError, format_instant
+from cepheid.model.time import TimeError, format_instant, in_zone, parse_instant, parse_local, with_zone, zone_of
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from pyspark.sql import SparkSession
 
-    from cepheid.history.answer import Answer, Wanted
+    from cepheid.history.answer import Answer, Done, Wanted
 
 #: Seconds between two looks at how far Spark is.
 _LOOK: Final = 0.5
@@ -53,6 +56,9 @@ _LOOK: Final = 0.5
 @click.option("--to", "target", type=click.Choice(["sparql"]), help="Print the query in that language, instead.")
 @click.option("--explain", "explains", is_flag=True, help="Say how it would be answered, and why, instead.")
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
+@click.option(
+    "--zone", "zone_name", help="By whose clocks --since, --now and tables are: America/Los_Angeles. Left out, UTC."
+)
 def command(
     app: str,
     name: str | None,
@@ -65,6 +71,7 @@ def command(
     target: str | None,
     explains: bool,
     now_text: str | None,
+    zone_name: str | None,
 ) -> None:
     """Print what a query finds in all that has come to the application APP: its archive, and what is not archived yet.
 
@@ -74,7 +81,8 @@ def command(
         raise click.UsageError("say which query: a NAME that the application has, or -q TEXT")
     if form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("--format parquet writes bytes: send them into a file, > matches.parquet")
-    now = moment(now_text)
+    zone = _zone(zone_name)
+    now = _moment(now_text, zone)
     application = load(app)
     # Spark's modules take a second to load; mistakes are told before.
     from cepheid.history.asked import asked, named
@@ -86,7 +94,7 @@ def command(
         raise click.UsageError("--dry-run and --since go together: --dry-run --since -7d")
     tree: str | syntax.Query = named(application, name) if name is not None else text or ""
     if since is not None:
-        tree = rehearsed(tree, _since(since, now))
+        tree = rehearsed(tree, _since(since, now, zone))
     question = asked(application, tree, now, follows=follows)
     for warning in question.warnings:
         click.echo(warning.render(sys.stderr.isatty()), err=True)
@@ -95,7 +103,7 @@ def command(
 
         click.echo(to_sparql(question), nl=False)
         return
-    from cepheid.history.answer import Answer
+    from cepheid.history.answer import Answer, PartialAnswer
     from cepheid.history.past import check_past, past_of
     from cepheid.spark.session import session
 
@@ -105,6 +113,10 @@ def command(
         spark = session("cepheid query")
         progress.show("looking at what there is", now=True)
         answer = Answer(past_of(spark, application), question, strategy)
+        if answer.missing is not None:
+            progress.erase()
+            click.echo(f"warning: {answer.missing}", err=True)
+            warnings.simplefilter("ignore", PartialAnswer)  # it is said
         if answer.refused is not None:
             progress.erase()
             click.echo(f"note: rewrite can't give {answer.refused} exactly; hybrid is used", err=True)
@@ -114,21 +126,36 @@ def command(
             progress.erase()
             click.echo("\n".join(explained(answer)))
         elif rehearses:
-            with _watching(progress, spark, answer.strategy) as done:
-                lines = list(report(answer))
-                done()
+            with _watching(progress, spark, answer) as watch:
+                lines = list(report(answer, zone, watch.note))
             click.echo("\n".join(lines))
         elif follows:
             _follow(answer, progress)
         else:
-            _print(answer, form, progress, spark)
+            _print(answer, form, progress, spark, zone)
 
 
-def _since(text: str, now: int) -> int:
+def _zone(name: str | None) -> ZoneInfo | None:
+    try:
+        return None if name is None else zone_of(name)
+    except TimeError as error:
+        raise click.BadParameter(str(error), param_hint="--zone") from None
+
+
+def _moment(text: str | None, zone: ZoneInfo | None) -> int:
+    """The time that --now gives; left out, the clock's."""
+    now = time.time_ns() // 1000
+    try:
+        return now if text is None else parse_local(text if zone is None else with_zone(text, zone), now=now)
+    except TimeError as error:
+        raise click.BadParameter(str(error), param_hint="--now") from None
+
+
+def _since(text: str, now: int, zone: ZoneInfo | None) -> int:
     from cepheid.history.rehearsal import since_of
 
     try:
-        return since_of(text, now)
+        return since_of(text, now, zone)
     except TimeError as error:
         raise click.BadParameter(str(error), param_hint="--since") from None
 
@@ -143,47 +170,77 @@ def _follow(answer: Answer, progress: Progress) -> None:
     follow(answer, on_line, on_mark=lambda mark: progress.show(f"complete up to {format_instant(mark)}"))
 
 
-def _print(answer: Answer, form: str, progress: Progress, spark: SparkSession) -> None:
-    with _watching(progress, spark, answer.strategy) as done:
-        lines = answer.lines(on_found=lambda total: done())
+def _print(answer: Answer, form: str, progress: Progress, spark: SparkSession, zone: ZoneInfo | None) -> None:
+    with _watching(progress, spark, answer) as watch:
+        lines = answer.lines(watch.note)
         if form == "jsonl":
             for line in lines:
+                progress.erase()
                 click.echo(line)
         elif form == "table":
             rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
-            print_table([as_row(row) for row in rows])
+            watch.end()
+            print_table([_by_clocks(as_row(row), zone) for row in rows])
         else:
             from cepheid.history.parquet import write_parquet
 
             write_parquet(lines, answer.asked.checked, sys.stdout.buffer)
 
 
-@contextmanager
-def _watching(progress: Progress, spark: SparkSession, strategy: str) -> Iterator[Any]:
-    """Shows how far Spark is, until what this gives is called."""
-    ended = threading.Event()
-    began = time.monotonic()
+def _by_clocks(row: dict[str, str], zone: ZoneInfo | None) -> dict[str, str]:
+    """A row with the time that the clocks of a zone show."""
+    return row if zone is None else row | {"time": in_zone(parse_instant(row["time"]), zone).isoformat()}
 
-    def look() -> None:
-        tracker = spark.sparkContext.statusTracker()
-        while not ended.wait(_LOOK):
-            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+
+class _Watch:
+    """Shows how far an answer is, while Spark works on it."""
+
+    def __init__(self, progress: Progress, spark: SparkSession, answer: Answer) -> None:
+        self._progress, self._tracker = progress, spark.sparkContext.statusTracker()
+        self._answer = answer
+        self._done: Done | None = None
+        self._began, self._ended = time.monotonic(), threading.Event()
+        self._watcher = threading.Thread(target=self._look, daemon=True)
+        if progress.is_shown:
+            estimates = answer.choice.estimates
+            self._expected = next(e for e in estimates if e.strategy == answer.strategy)
+            self._watcher.start()
+
+    def note(self, done: Done) -> None:
+        """A portion of the range is through."""
+        self._done = done
+        if done.portion == done.portions:
+            self.end()  # what is left is to hand over what was found
+
+    def _look(self) -> None:
+        while not self._ended.wait(_LOOK):
+            stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
             tasks = [(s.numCompletedTasks, s.numTasks) for s in stages if s is not None]
-            done, total = (sum(part) for part in zip(*tasks, strict=True)) if tasks else (0, 0)
-            counted = f", {done} of {total} tasks" if total else ""
-            progress.show(f"asking the past ({strategy}){counted}, {time.monotonic() - began:.0f} s")
+            self._progress.show(self._line(*(sum(part) for part in zip(*tasks, strict=True)) if tasks else (0, 0)))
 
-    watcher = threading.Thread(target=look, daemon=True)
+    def _line(self, finished: int, tasks: int) -> str:
+        past = time.monotonic() - self._began
+        text = f"asking the past ({self._answer.strategy}): about {self._expected.events:,} events"
+        if self._done is not None:
+            text += f", {self._done.matches:,} matches up to {format_instant(self._done.until)}"
+        return (
+            text
+            + (f", {finished} of {tasks} tasks" if tasks else "")
+            + f", {past:.0f} of about {self._expected.seconds:.0f} s"
+        )
 
-    def done() -> None:
-        ended.set()
-        if watcher.is_alive():
-            watcher.join()
-        progress.erase()
+    def end(self) -> None:
+        """No more to show."""
+        self._ended.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._progress.erase()
 
-    if progress.is_shown:
-        watcher.start()
+
+@contextmanager
+def _watching(progress: Progress, spark: SparkSession, answer: Answer) -> Iterator[_Watch]:
+    watch = _Watch(progress, spark, answer)
     try:
-        yield done
+        yield watch
     finally:
-        done()
+        watch.end()

@@ -1,19 +1,22 @@
 """A query about the past, answered: `for match in query(app, "SELECT ..."): ...`, or `.dataframe()`.
 
-Whatever strategy finds the matches, they come in one order (rule O2) and are sorted and kept by Spark, on disk if they
-are many: this process holds a part of them at a time.
+Whatever strategy finds the matches, they come in one order (rule O2): of a long range portion by portion, so that the
+first are there soon. They are sorted and kept by Spark, on disk if they are many: this process holds a part of them at
+a time.
 """
 
 from __future__ import annotations
 
 import json
 import time as clock
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -25,12 +28,15 @@ from cepheid.history.cost import Choice, Strategy, choose
 from cepheid.history.found import FOUND
 from cepheid.history.frames import Layout, in_times
 from cepheid.history.hybrid import hybrid
+from cepheid.history.order import order_of
 from cepheid.history.parquet import match_schema
 from cepheid.history.past import Past, check_past, past_of
+from cepheid.history.portions import Portion, portions
 from cepheid.history.replay import replay
 from cepheid.history.rewrite import rewrite, rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.language import syntax
+from cepheid.model.time import format_instant
 
 Wanted: TypeAlias = Literal["auto"] | Strategy
 STRATEGIES: Final[Mapping[Strategy, Callable[[Past, Asked, Layout], DataFrame]]] = {
@@ -44,13 +50,27 @@ _PART: Final = 100_000
 _MOST_KEYS: Final = 1_000_000
 
 
+class PartialAnswer(UserWarning):
+    """Events of the range are no longer there."""
+
+
 class TooManyKeys(ValueError):
     """A PATH asks about more different values than can be looked up."""
 
 
 @dataclass(frozen=True)
+class Done:
+    """How far an answer is: portions of the range, up to which time, and the matches so far."""
+
+    portion: int
+    portions: int
+    until: int
+    matches: int
+
+
+@dataclass(frozen=True)
 class Answer:
-    """The matches of a query. Each use of it asks anew."""
+    """The matches of a query. Each use of it asks anew, and warns of what is `missing`."""
 
     past: Past
     asked: Asked
@@ -60,42 +80,73 @@ class Answer:
         """The matches in order, each as rule O1 has it."""
         return map(json.loads, self.lines())
 
-    def lines(self, on_found: Callable[[int], object] = lambda total: None) -> Iterator[str]:
-        """The matches in order, as lines of JSON. Once all are found, `on_found` is told how many there are."""
-        with self._explained(), self._found() as found:
-            total = found.count()
-            on_found(total)
-            if total == 0:
-                return
-            ordered = found.repartitionByRange(-(-total // _PART), "order").sortWithinPartitions("order")
-            for row in ordered.select("line").toLocalIterator(prefetchPartitions=True):
-                yield row[0]
+    def lines(self, on_part: Callable[[Done], object] = lambda done: None) -> Iterator[str]:
+        """The matches in order, as lines of JSON. `on_part` is told when those of a portion of the range are found."""
+        self._warn()
+        with self._explained():
+            parts, total = self.portions, 0
+            for number, part in enumerate(parts, 1):
+                with self._found(part) as found:
+                    count = found.count()
+                    total += count
+                    on_part(Done(number, len(parts), part.times.high, total))
+                    yield from _ordered(found, count)
 
     def dataframe(self) -> DataFrame:
         """The matches in order, as columns: id, time, events, select; for batch and session windows also their own."""
+        self._warn()
         with self._explained():
             schema = from_arrow_schema(match_schema(self.asked.checked))
             found = self.run().orderBy("order")
             return found.select(sf.from_json("line", schema).alias("match")).select("match.*")
 
-    def run(self, strategy: Strategy | None = None) -> DataFrame:
-        """The matches in no order, as rows of FOUND."""
-        if self.asked.times.is_empty:
+    def run(self, strategy: Strategy | None = None, part: Portion | None = None) -> DataFrame:
+        """The matches in no order, as rows of FOUND; of a portion, if it is not all that is asked."""
+        asked = self.asked if part is None else replace(self.asked, times=part.times)
+        if asked.times.is_empty:
             return self.past.spark.createDataFrame([], FOUND)
-        return STRATEGIES[strategy or self.strategy](self.past, self.asked, self.layout)
+        found = STRATEGIES[strategy or self.strategy](self.past, asked, self.layout)
+        if part is not None and part.since is not None:
+            found = found.where(sf.col("order") >= sf.lit(order_of(part.since, ())))
+        if part is not None and part.until is not None:
+            found = found.where(sf.col("order") < sf.lit(order_of(part.until, ())))
+        return found
+
+    def _warn(self) -> None:
+        if self.missing is not None:
+            warnings.warn(self.missing, PartialAnswer, stacklevel=3)
 
     @contextmanager
-    def _found(self) -> Iterator[DataFrame]:
-        found = self.run().persist(StorageLevel.DISK_ONLY)
+    def _found(self, part: Portion) -> Iterator[DataFrame]:
+        found = self.run(part=part).persist(StorageLevel.DISK_ONLY)
         try:
             yield found
         finally:
             found.unpersist()
 
+    @cached_property
+    def portions(self) -> list[Portion]:
+        """The range in portions, which are asked one after the other."""
+        if self.asked.times.is_empty:
+            return [Portion(self.asked.times)]
+        seconds = next(e.seconds for e in self.choice.estimates if e.strategy == self.strategy)
+        return portions(self.asked.checked, self.asked.times, self.choice.extents, seconds)
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         with self.past.explained(self.asked.streams.values()):
             yield
+
+    @cached_property
+    def missing(self) -> str | None:
+        """What the archive had of the range and has no more; None if that is nothing."""
+        removed = self.past.removed_before(self.asked.streams.values())
+        if removed is None or self.asked.times.low >= removed:
+            return None
+        return (
+            f"events before {format_instant(removed)} were removed from the archive (retain); what they would have "
+            "matched is missing"
+        )
 
     @cached_property
     def choice(self) -> Choice:
@@ -138,6 +189,19 @@ class Answer:
                     lookup.table.rows = dict(zip(keys, known, strict=True))
                     lookup.table.complete = True
         return Layout(self.asked.checked, self.asked.streams)
+
+
+def _ordered(found: DataFrame, count: int) -> Iterator[str]:
+    """The lines of rows of FOUND, in order."""
+    if count == 0:
+        return
+    if count <= _PART:
+        rows = found.toArrow()
+        yield from rows.column("line").take(pc.sort_indices(rows.column("order"))).to_pylist()
+        return
+    ordered = found.repartitionByRange(-(-count // _PART), "order").sortWithinPartitions("order")
+    for row in ordered.select("line").toLocalIterator(prefetchPartitions=True):
+        yield row[0]
 
 
 def query(

@@ -7,7 +7,7 @@ relation: reading is cheap, sorting and matching are not, and a join of many eve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -17,25 +17,28 @@ from pyspark.sql import functions as sf
 
 from cepheid.history.asked import Asked
 from cepheid.history.frames import Layout
-from cepheid.history.past import Past
+from cepheid.history.past import Past, snapshot
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
 from cepheid.language.syntax import Expression, conjuncts
 from cepheid.model.time import UNITS
+from cepheid.plan.division import is_alone
 from cepheid.spark.archive import DAY, Archive
-from cepheid.spark.matching import is_alone
 
 Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]
 
-#: Seconds: of a job, and for an event.
+#: Seconds: of a job, of each further join; of one core for an event that is read, matched, replayed in one task, put
+#: through SQL; for a pair that a join looks at, and an event that a moving window adds up.
 _JOB: Final = 0.5
+_JOIN: Final = 0.3
 _READ: Final = 0.4e-6
-_SORT: Final = 1.2e-6
-_MATCH: Final = 0.8e-6
+_MATCH: Final = 2.0e-6
+_REPLAY: Final = 2.0e-6
+_SQL: Final = 1.0e-6
 _PAIR: Final = 0.05e-6
-_PRINT: Final = 20e-6
+_ADD: Final = 0.2e-6
 #: How many of a variable's events pass a condition, where nothing more is known.
 _PASS: Final = {"=": 0.1, "!=": 0.9}
 _PASS_OTHERS: Final = 0.4
@@ -56,11 +59,27 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """About how many events there are, and those of them that are archived: their number, first and last time."""
+
+    rows: int = 0
+    archived: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    @property
+    def span(self) -> int:
+        return 0 if self.first is None or self.last is None else self.last - self.first
+
+
+@dataclass(frozen=True)
 class Choice:
     """The strategies, cheapest first, and why others are not possible."""
 
     estimates: tuple[Estimate, ...]
     impossible: Mapping[str, str]
+    #: What there is of each stream, about.
+    extents: tuple[Extent, ...] = ()
 
     @property
     def best(self) -> Strategy:
@@ -79,16 +98,19 @@ class Choice:
 def choose(past: Past, asked: Asked, layout: Layout) -> Choice:
     """The cost of each strategy for a query."""
     events = {name: count_events(past, asked, name) for name in layout.names}
-    total = sum(events.values())
+    total = sum(found.rows for found in events.values())
     cores = past.spark.sparkContext.defaultParallelism
-    passing = {r.variable: sum(events[s] for s in r.streams) * _passing(layout, r.variable) for r in _ranges(layout)}
-    strict = layout.checked.query.match == "STRICT"
-    related = total if strict else min(total, round(sum(passing.values())))
+    passing = {
+        r.variable: sum(events[s].rows for s in r.streams) * _passing(layout, r.variable) for r in _ranges(layout)
+    }
+    related = min(total, round(sum(passing.values())))
+    if layout.checked.query.match == "STRICT":
+        related = total
     read = _JOB + total * _READ / cores
     together = 1 if not layout.keys and not is_alone(layout.checked) else cores
     estimates = [
-        Estimate("hybrid", total, related, read + related * (_SORT + _MATCH) / together),
-        Estimate("replay", total, total, read + total * (_SORT + _MATCH)),
+        Estimate("hybrid", total, related, read + related * _MATCH / together),
+        Estimate("replay", total, total, read + total * _REPLAY),
     ]
     impossible = {}
     try:
@@ -96,22 +118,51 @@ def choose(past: Past, asked: Asked, layout: Layout) -> Choice:
     except NotExact as fault:
         impossible["rewrite"] = str(fault)
     else:
-        pairs = _pairs(layout, passing)
-        again = total * _READ * (len(passing) - 1) / cores
-        estimates.append(Estimate("rewrite", total, related, read + again + _JOB * len(passing) + pairs * _PAIR))
-    return Choice(tuple(sorted(estimates, key=lambda e: e.seconds)), impossible)
+        span = max((found.span for found in events.values()), default=0)
+        looked_at = _in_windows(layout, related, span) if layout.is_moving else _pairs(layout, passing) * _PAIR
+        again = _JOIN * (len(passing) - 1) + total * _READ * (len(passing) - 1) / cores
+        seconds = read + again + related * _SQL / cores + looked_at / (cores if layout.keys else 1)
+        estimates.append(Estimate("rewrite", total, related, seconds))
+    return Choice(tuple(sorted(estimates, key=lambda e: e.seconds)), impossible, tuple(events.values()))
 
 
 def _ranges(layout: Layout) -> tuple[syntax.Range, ...]:
     return layout.checked.query.ranges
 
 
+def _keys(layout: Layout) -> int:
+    """How many different keys there are, by what is known of them."""
+    if not layout.keys:
+        return 1
+    known = [
+        sum(map(bool, lookup.table.rows.values()))
+        for lookup in layout.checked.lookups
+        if isinstance(lookup, Lookup)
+        and lookup.table.rows
+        and any(lookup.key == (*set(k.values()),) for k in layout.keys)
+    ]
+    return max(1, min(known, default=_KEYS))
+
+
 def _pairs(layout: Layout, passing: Mapping[str, float]) -> float:
     """How many combinations a join has to look at: all of one key with all of the same."""
-    found, keys = 1.0, _KEYS if layout.keys else 1
+    found, keys = 1.0, _keys(layout)
+    if len(passing) == 1:
+        return 0.0
     for count in passing.values():
         found *= max(count / keys, 1.0)
     return found * keys
+
+
+def _in_windows(layout: Layout, related: int, span: int) -> float:
+    """Seconds for what SQL adds up anew for each event: all that is in its window."""
+    (window,) = (w for w in layout.checked.query.windows if isinstance(w, syntax.EventWindow))
+    if window.kind == "length":
+        return related * window.size * _ADD
+    if window.kind == "sliding":
+        share = min(1.0, window.size / span) if span else 1.0
+        return related * related * share / _keys(layout) * _ADD
+    return related * _ADD
 
 
 def _passing(layout: Layout, variable: str) -> float:
@@ -132,34 +183,38 @@ def _share(condition: Expression) -> float:
     return _PASS.get(condition.sign, _PASS_OTHERS) if isinstance(condition, syntax.Compare) else _PASS_OTHERS
 
 
-def count_events(past: Past, asked: Asked, stream: str) -> int:
-    """About how many events of a stream lie in the query's days, by statistics and sizes."""
+def count_events(past: Past, asked: Asked, stream: str) -> Extent:
+    """About how many events of a stream lie in the times of a query, by statistics and sizes."""
     total = 0 if past.tail is None else past.tail.end - past.tail.start
     for given in past.files:
         if any(own.name == stream for own in given.given.streams):
             total += given.bytes_of(past.spark, past.archive, asked.streams[stream]) // _RECORD
-    if past.archive is not None:
-        total += _archived(past, past.archive, asked, stream)
-    return total
+    if past.archive is None:
+        return Extent(total)
+    found = _archived(past, past.archive, asked, stream)
+    return replace(found, rows=total + found.archived)
 
 
-def _archived(past: Past, archive: Archive, asked: Asked, stream: str) -> int:
-    if archive.format != "delta":
-        return 0
-    days = (sf.date_from_unix_date(sf.lit(moment // UNITS["d"])) for moment in (asked.times.low, asked.times.high))
+def _archived(past: Past, archive: Archive, asked: Asked, stream: str) -> Extent:
+    """What the statistics of a table's files say: rows, and the first and last time."""
+    found = snapshot(past.spark, archive, stream)
+    if found is None:
+        return Extent()
+    low, high = asked.times.low, asked.times.high
+    days = (sf.date_from_unix_date(sf.lit(moment // UNITS["d"])) for moment in (low, high))
     try:
-        files = _files(past, archive.table(stream))
-        rows = sf.get_json_object("stats", "$.numRecords").cast("long")
-        inside = files.where(sf.col(f"partitionValues.{DAY}").cast("date").between(*days))
-        return int(inside.agg(sf.sum(rows)).collect()[0][0] or 0)
+        files = DataFrame(found.allFiles().toDF(), past.spark)
+        inside = files.where(sf.col(f"partitionValues.{DAY}").cast("date").between(*days)).select(
+            sf.get_json_object("stats", "$.numRecords").cast("long").alias("rows"),
+            sf.unix_micros(sf.get_json_object("stats", "$.minValues.time").cast("timestamp")).alias("first"),
+            sf.unix_micros(sf.get_json_object("stats", "$.maxValues.time").cast("timestamp")).alias("last"),
+        )
+        # Of a file that reaches beyond the times, the part that lies in them, as if it were evenly filled.
+        ends = sf.greatest("first", sf.lit(low)), sf.least("last", sf.lit(high))
+        part = (ends[1] - ends[0] + 1) / (sf.col("last") - sf.col("first") + 1)
+        rows = sf.col("rows") * sf.when(part.isNull(), 1.0).otherwise(sf.greatest(part, sf.lit(0.0)))
+        own = inside.where(f"coalesce(last >= {low}, true) AND coalesce(first <= {high}, true)")
+        total, first, last = own.agg(sf.sum(rows), sf.min(ends[0]), sf.max(ends[1])).collect()[0]
+        return Extent(0, round(total or 0), first, last)
     except (PySparkException, Py4JError):
-        return 0  # no table yet; one that is damaged is told of when it is read
-
-
-def _files(past: Past, path: str) -> DataFrame:
-    """The files of a Delta table, as its log has them."""
-    jvm, session = past.spark.sparkContext._jvm, past.spark._jsparkSession
-    assert jvm is not None
-    table = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path)
-    none = jvm.scala.Option.empty()
-    return DataFrame(table.update(False, none, none).allFiles().toDF(), past.spark)
+        return Extent()  # no table yet; one that is damaged is told of when it is read

@@ -13,9 +13,9 @@ from pyspark.sql import types as st
 from cepheid.history.frames import Layout
 from cepheid.language.output import MatchPrinter
 from cepheid.model.matches import Match
+from cepheid.plan.division import is_alone
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.knowledge import portable
-from cepheid.spark.matching import is_alone
 
 #: A match: bytes to sort it by (rule O2), and its line (rule O1).
 FOUND: Final = st.StructType(

@@ -24,11 +24,11 @@ from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
+from cepheid.plan.division import always_bound, is_alone
 from cepheid.spark.archive import DAY
 from cepheid.spark.filters import qualifies
-from cepheid.spark.knowledge import with_known
-from cepheid.spark.matching import SPARK_TYPES, is_alone
-from cepheid.spark.slices import always_bound
+from cepheid.spark.knowledge import Flags, with_known
+from cepheid.spark.matching import SPARK_TYPES
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,34 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
 
     Under STRICT every event counts as a neighbour, so nothing is left out (rule S10).
     """
-    checked = layout.checked
-    if checked.query.match == "STRICT":
+    if layout.checked.query.match == "STRICT":
         return events
-    own = replace(checked, lookups=tuple(look for look in checked.lookups if look.stream == stream))
-    places = {name: sf.col(layout.column(stream, name)) for name in layout.attributes[stream]}
+    own = _of_stream(layout, stream)
+    places = {name: layout.column(stream, name) for name in layout.attributes[stream]}
     known, flags = with_known(events, own, places)
+    return known.where(_condition(layout, stream, places, flags)).select(*events.columns)
+
+
+def prefilter(layout: Layout, stream: str) -> tuple[str, list[tuple[str, str]]]:
+    """For people: the condition of `filtered` as SQL; and the tables of what is known, each with its key."""
+    own = _of_stream(layout, stream)
+    flags: Flags = {}
+    tables = []
+    for number, lookup in enumerate(own.lookups):
+        if isinstance(lookup, Lookup) and len(lookup.key) == 1:
+            tables.append((f"known_{number}", lookup.key[0]))
+            flags.setdefault(lookup.variable, []).append((stream, sf.col(f"known_{number}.found")))
+    places = {name: f"`{name}`" for name in layout.attributes[stream]}
+    return str(_condition(layout, stream, places, flags)).removeprefix("Column<'").removesuffix("'>"), tables
+
+
+def _of_stream(layout: Layout, stream: str) -> Checked:
+    """The query with only what is looked up for one stream."""
+    return replace(layout.checked, lookups=tuple(look for look in layout.checked.lookups if look.stream == stream))
+
+
+def _condition(layout: Layout, stream: str, places: Mapping[str, str], flags: Flags) -> Column:
+    checked = _of_stream(layout, stream)
 
     def column_of(attribute: syntax.Attribute) -> Column:
         if attribute.name == "time":
@@ -167,10 +189,9 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
             return sf.col("name" if checked.id_kinds[stream] == "string" else "number")
         resolved = checked.attributes[attribute.variable, attribute.name]
         name = resolved.names.get(stream)
-        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else places[name]
+        return sf.lit(None).cast(SPARK_TYPES[resolved.type]) if name is None else sf.col(places[name])
 
-    condition = qualifies(own, sf.lit(stream), column_of, lambda variable: flags.get(variable, ()))
-    return known.where(condition).select(*events.columns)
+    return qualifies(checked, sf.lit(stream), column_of, lambda variable: flags.get(variable, ()))
 
 
 def gathered(events: DataFrame, layout: Layout) -> DataFrame:

@@ -18,6 +18,7 @@ from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
+from cepheid.spark.jvm_records import events_in_jvm, why_not
 from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import declared_for_spark, events_of, validate
 
@@ -60,6 +61,25 @@ def read_events(
     events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     clocks = log_schema(list(wanted.values()))["time"].metadata[METADATA]
     return events.withMetadata("time", {METADATA: clocks})
+
+
+def read_in_jvm(
+    spark: SparkSession, checked: Checked, streams: Mapping[str, Stream], inputs: Sequence[Input]
+) -> DataFrame:
+    """The events of a query's only stream, straight from its topic, judged in the JVM: for Real-Time Mode."""
+    (name,) = checked.streams
+    given = next((g for g in inputs if isinstance(g, TopicInput) and name in {s.name for s in g.streams}), None)
+    if given is None:
+        raise NotOnSpark(
+            f"Real-Time Mode reads a topic of Kafka, and '{name}' comes from elsewhere: give the stream `source: "
+            "{kind: kafka, ...}`, in an application without a log of its own, or the query no `real_time`"
+        )
+    stream = declared_for_spark(streams[name])
+    if reason := why_not(stream):
+        raise NotOnSpark(f"Real-Time Mode can't read '{name}', because {reason}")
+    records = read_topic(spark, given.brokers, given.topic)
+    events = records.transform(events_in_jvm(stream, alone=len(given.streams) == 1))
+    return events.withColumn("stream", sf.lit(name))
 
 
 def _as_read(checked: Checked, stream: Stream) -> Stream:

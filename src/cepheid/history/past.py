@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
@@ -21,7 +23,7 @@ from cepheid.history.newer_files import NewerFiles, newer_files, read_newer
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
 from cepheid.spark.application import archive_of, file_inputs
-from cepheid.spark.archive import DAY, LOG_LATE, Archive, day_of, read
+from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read
 from cepheid.spark.places import exists, local
 from cepheid.spark.validate import declared_for_spark, event_schema
 
@@ -96,6 +98,11 @@ class Past:
         columns.append(sf.col(DAY))
         return frame.select(*columns)
 
+    def removed_before(self, streams: Iterable[Stream]) -> int | None:
+        """Before which time events of these streams may have been removed from the archive; None if none were."""
+        found = [] if self.archive is None else [removed_from(self.spark, self.archive, s.name) for s in streams]
+        return max((moment for moment in found if moment is not None), default=None)
+
     @contextmanager
     def explained(self, streams: Iterable[Stream]) -> Iterator[None]:
         """What fails inside because the tables of these streams are damaged is an ArchiveDamaged."""
@@ -104,6 +111,27 @@ class Past:
             return
         with explaining_damage(self.spark, self.archive, list(streams)):
             yield
+
+
+def snapshot(spark: SparkSession, archive: Archive, stream: str) -> Any:
+    """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
+    if archive.format != "delta":
+        return None
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    none = jvm.scala.Option.empty()
+    try:
+        table = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(stream))
+        return table.update(False, none, none)
+    except (PySparkException, Py4JError):
+        return None  # one that is damaged is told of when it is read
+
+
+def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
+    """Before which time events were removed from a stream's table."""
+    found = snapshot(spark, archive, stream)
+    noted = None if found is None else found.metadata().configuration().get(REMOVED)
+    return int(noted.get()) if noted is not None and noted.isDefined() else None
 
 
 def _differs(archive: Archive, stream: Stream, what: str) -> ArchiveDiffers:

@@ -23,9 +23,10 @@ from cepheid.app import Application
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
-from cepheid.history.live_events import Input, NotOnSpark, read_events, records_of
+from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.model.streams import Stream
+from cepheid.plan.real_time import hindrance
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
@@ -33,16 +34,19 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
+from cepheid.spark.clocks import Live
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
+#: In Real-Time Mode events go through as they come, and how far they came is written down so often.
+_REAL_TIME: Final = "30 seconds"
 #: Seconds between two looks at what is older than the archive is to keep.
 _AGEING: Final = 3600.0
-#: A part that fails is started again, after so many seconds each time; then it stays away.
-_PAUSES: Final = (1.0, 5.0, 25.0)
+#: A part that fails is started again, after so many seconds each time; the last again and again.
+_PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
 
 @dataclass
@@ -56,6 +60,7 @@ class Part:
     writer: Callable[[], DataStreamWriter]
     #: The log that it reads.
     log: Path | None = None
+    real_time: bool = False
     query: StreamingQuery | None = None
     failures: int = 0
     again_at: float | None = None
@@ -121,12 +126,14 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Starts again what has failed, a few times, and lets the archive forget. To be called every now and then."""
+        """Starts again what has failed, and lets the archive forget. To be called every now and then."""
         for part in self._parts.values():
             if part.query is not None and not part.query.isActive:
                 self._fail(part, essence(str(part.query.exception())))
             elif part.again_at is not None and time.monotonic() >= part.again_at:
                 self._start(part)
+            elif part.failures and part.query is not None and part.query.lastProgress:
+                part.failures = 0
         if self._log is not None:
             self._tell(self._log / PIPELINE)
         section = self._app.sections.archive
@@ -136,9 +143,9 @@ class Pipeline:
             remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
 
     @property
-    def lost(self) -> list[str]:
-        """The parts that have failed too often."""
-        return [part.name for part in self._parts.values() if part.query is None and part.again_at is None]
+    def down(self) -> list[str]:
+        """The parts that have failed, and are to be started again."""
+        return [part.name for part in self._parts.values() if part.query is None]
 
     def process_all(self) -> None:
         """Waits until what is there now went through."""
@@ -182,14 +189,15 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.query = part.writer().trigger(processingTime=_TRIGGER).start()
+        writer = part.writer()
+        if part.real_time:
+            part.query = writer.outputMode("update").trigger(realTime=_REAL_TIME).start()  # type: ignore[call-overload]
+        else:
+            part.query = writer.trigger(processingTime=_TRIGGER).start()
 
     def _fail(self, part: Part, reason: str) -> None:
         part.query, part.reason = None, reason
-        if part.failures == len(_PAUSES):
-            self._say(f"{part.name} has failed {part.failures + 1} times, and stays away: {reason}")
-            return
-        pause = _PAUSES[part.failures]
+        pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
 
@@ -244,15 +252,22 @@ class Pipeline:
         """A query's part, and one that brings its matches into the log if others read them."""
         checked, level, sink = self._plan.queries[name], self._plan.level(name), self._sink(name)
         place = self._checkpoint(f"query-{name}-{_digest(checked.normal_form)}")
+        real_time = self._app.sections.queries[name].real_time
+        if real_time and (reason := hindrance(checked)):
+            raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
 
         def matches() -> DataStreamWriter:
             streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
-            events = read_events(self._spark, checked, streams, self._log, self._inputs)
-            found = events.transform(match_checked(checked, stream="stream", now=self._now))
+            if real_time:
+                events = read_in_jvm(self._spark, checked, streams, self._inputs)
+            else:
+                events = read_events(self._spark, checked, streams, self._log, self._inputs)
+            live = Live(real_time=real_time)
+            found = events.transform(match_checked(checked, stream="stream", now=self._now, live=live))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
-        meaning = _digest(repr((checked.normal_form, level, sink)))
-        parts = [Part(name, level, meaning, matches, self._log)]
+        meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
+        parts = [Part(name, level, meaning, matches, self._log, real_time)]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -314,7 +329,7 @@ def _status(part: Part) -> Status:
             part.events += progress["numInputRows"]
         reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
-    state = "running" if part.query is not None else "failed" if part.again_at is None else "waiting"
+    state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
 

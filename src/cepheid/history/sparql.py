@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from cepheid.history.asked import Asked
-from cepheid.history.sql import NotExact, check_steps
+from cepheid.history.sql import NotExact
 from cepheid.knowledge.annotation import root_of
 from cepheid.language import syntax
 from cepheid.language.functions import ValueType
@@ -117,7 +117,7 @@ class _Writer:
             raise NotExact("a moving WINDOW, or HAVING")
         if query.path is not None and not isinstance(query.path, syntax.PathGroup):
             raise NotExact("PATHs joined by AND and OR")
-        check_steps(query)
+        _check_steps(query)
         for resolved in self.checked.attributes.values():
             if resolved.type not in _PLAIN:
                 raise NotExact(f"{resolved.type.value}, which RDF has no literals of")
@@ -209,6 +209,15 @@ class _Writer:
                 return f"{'' if negated else '! '}BOUND({of(attribute)})"
             case _:
                 raise NotExact(f"{type(e).__name__.lower()} in an expression")
+
+
+def _check_steps(query: syntax.Query) -> None:
+    """Raises NotExact for steps that are not one event, or a NOT between two."""
+    for place, step in enumerate(query.seq):
+        if isinstance(step, syntax.Many | syntax.Maybe | syntax.AnyOf):
+            raise NotExact(f"a step {syntax.STEP_NAMES[type(step)]}")
+        if isinstance(step, syntax.Absent) and place in (0, len(query.seq) - 1):
+            raise NotExact("NOT at an end of SEQ")
 
 
 def _text(value: str) -> str:

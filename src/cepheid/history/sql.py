@@ -5,17 +5,20 @@ What SQL would judge otherwise, or might, is refused with a reason: the query th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from cepheid.language import syntax
 from cepheid.language.functions import ValueType
 from cepheid.language.syntax import Expression, Kind
 
 _T = ValueType
+Word: TypeAlias = Literal["greatest", "least"]
 #: The column of an attribute, and its type.
 ColumnOf: TypeAlias = Callable[[syntax.Attribute], tuple[str, ValueType]]
+#: The column of an aggregate, and its type.
+TotalOf: TypeAlias = Callable[[syntax.Aggregate], tuple[str, ValueType]]
 
 _TRY: Final = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "%": "try_mod"}
 _KINDS: Final = {
@@ -44,15 +47,6 @@ _NAMES: Final = {
 
 class NotExact(ValueError):
     """Something that SQL can't give exactly. The message says what."""
-
-
-def check_steps(query: syntax.Query) -> None:
-    """Raises NotExact for steps that are not one event, or a NOT between two."""
-    for place, step in enumerate(query.seq):
-        if isinstance(step, syntax.Many | syntax.Maybe | syntax.AnyOf):
-            raise NotExact(f"a step {syntax.STEP_NAMES[type(step)]}")
-        if isinstance(step, syntax.Absent) and place in (0, len(query.seq) - 1):
-            raise NotExact("NOT at an end of SEQ")
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,21 @@ def text_of(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def expression(e: Expression, column_of: ColumnOf) -> Sql:
+def variable_name(variable: str) -> str:
+    """What stands for a variable: a table, or a column that has the columns of that table."""
+    return quoted("?" + variable)
+
+
+def extreme(word: Word, values: Sequence[str]) -> str:
+    """The greatest or least of some values; nulls are passed over."""
+    return values[0] if len(values) == 1 else f"{word}({', '.join(values)})"
+
+
+def expression(e: Expression, column_of: ColumnOf, total_of: TotalOf | None = None) -> Sql:
     """An expression in SQL. Raises NotExact."""
 
     def of(part: Expression) -> Sql:
-        return expression(part, column_of)
+        return expression(part, column_of, total_of)
 
     match e:
         case syntax.Constant():
@@ -126,7 +130,9 @@ def expression(e: Expression, column_of: ColumnOf) -> Sql:
         case syntax.Call(function):
             raise NotExact(f"{function}, which Spark's own may round or fold otherwise")
         case syntax.Aggregate(function):
-            raise NotExact(f"{function}, which is summed exactly by the matcher")
+            if total_of is None:
+                raise NotExact(f"{function} here")
+            return Sql(*total_of(e))
         case _:
             raise NotExact("what a PATH binds, which only the matcher looks up")
 

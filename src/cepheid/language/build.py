@@ -25,7 +25,7 @@ from cepheid.language import syntax
 from cepheid.language.functions import AGGREGATES, FUNCTIONS
 from cepheid.language.syntax import Expression, Kind
 from cepheid.model.names import suggestion
-from cepheid.model.time import EPOCH, parse_duration, parse_instant
+from cepheid.model.time import EPOCH, parse_duration, parse_local
 
 Plain: TypeAlias = bool | int | float | str | timedelta | datetime | None
 
@@ -292,8 +292,8 @@ class Q:
 
 def _instant(text: str) -> syntax.Instant:
     if text.strip().lower().startswith("now"):
-        return syntax.Instant(parse_instant(text, now=0), now=True)
-    return syntax.Instant(parse_instant(text))
+        return syntax.Instant(parse_local(text, now=0), now=True)
+    return syntax.Instant(parse_local(text))
 
 
 def _logical(word: Literal["AND", "OR"], *operands: Expression) -> syntax.Logical:

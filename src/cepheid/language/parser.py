@@ -21,7 +21,7 @@ from cepheid.language.functions import AGGREGATES
 from cepheid.language.lexer import CLAUSES, MAX_DEPTH, Text, Token, tokens
 from cepheid.language.syntax import Expression, Kind, Query
 from cepheid.model.names import suggestion
-from cepheid.model.time import TimeError, parse_duration, parse_instant
+from cepheid.model.time import TimeError, parse_duration, parse_local
 from cepheid.model.types import INT64_MAX
 
 #: A longer text is refused.
@@ -309,7 +309,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
 
     def _instant(self, token: lark.Token) -> int:
         try:
-            return parse_instant(str(token))
+            return parse_local(str(token))
         except TimeError as error:
             raise self._fail("time", str(error), self._at(token)) from None
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final
 
+from cepheid.model.names import suggestion
 from cepheid.model.wording import quote, shorten
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 #: Microseconds in each unit that the language knows.
 UNITS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
@@ -33,6 +37,8 @@ _INSTANT = re.compile(
            \s*(Z|z|[+-]\d{2}(?::?\d{2})?)?)?$""",
     re.VERBOSE | re.ASCII,
 )
+#: A time by the clocks of a place, as RFC 9557 writes it.
+_OF_PLACE = re.compile(r"(.*?)\s*\[([A-Za-z][\w+/-]*)\]$", re.ASCII | re.DOTALL)
 _RELATIVE = re.compile(r"now(?:\s*([+-])\s*(.+))?$", re.IGNORECASE | re.DOTALL)
 
 
@@ -138,6 +144,79 @@ def _zone_offset(zone: str | None, text: str) -> int:
         raise TimeError(f"{quote(text)} is not a time: there is no zone {zone}")
     offset = hours * UNITS["h"] + minutes * UNITS["min"]
     return -offset if zone[0] == "-" else offset
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The clocks of a place: `America/Los_Angeles`."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones  # few ask for it
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        hint = suggestion(name, available_timezones()) or "names are such as America/Los_Angeles"
+        raise TimeError(f"there is no time zone {quote(name)}; {hint}") from None
+
+
+def parse_local(text: str, now: int | None = None) -> int:
+    """As parse_instant; and `2012-05-07T09:00[America/Los_Angeles]`, by the clocks of that place.
+
+    What those clocks skip, or show twice, is refused: there an offset from UTC says which is meant.
+    """
+    found = _OF_PLACE.match(text.strip())
+    if found is None:
+        return parse_instant(text, now)
+    written, zone = found[1], zone_of(found[2])
+    moment = parse_instant(written)
+    if (parts := _INSTANT.match(written)) is not None and parts[8] is not None:
+        shown = in_zone(moment, zone).utcoffset()
+        given = _zone_offset(parts[8], written)
+        if shown is not None and shown // _MICROSECOND != given and parts[8] not in "Zz":
+            raise TimeError(f"{quote(text)}: at that time the clocks of {found[2]} are {format_offset(shown)}")
+        return moment
+    wall = in_zone(moment, UTC).replace(tzinfo=None)
+    first, second = (check_instant(_by_clocks(wall.replace(fold=fold), zone)) for fold in (0, 1))
+    if first != second:
+        offsets = " and ".join(str(format_offset(wall.replace(tzinfo=zone, fold=f).utcoffset())) for f in (0, 1))
+        if in_zone(first, zone).replace(tzinfo=None) != wall:
+            raise TimeError(f"{quote(text)}: the clocks of {found[2]} go forward then, from {offsets}, and skip it")
+        raise TimeError(
+            f"{quote(text)}: the clocks of {found[2]} go back then and show it twice, with {offsets}; write one of "
+            "these behind the time"
+        )
+    return first
+
+
+def with_zone(text: str, zone: ZoneInfo) -> str:
+    """A time as it is written; one without a zone, as one by these clocks."""
+    found = _INSTANT.match(text.strip())
+    return text if found is None or found[8] is not None else f"{text.strip()}[{zone.key}]"
+
+
+def in_zone(moment: int, zone: ZoneInfo | timezone) -> datetime:
+    """What the clocks of a zone show at an instant."""
+    try:
+        return (EPOCH + timedelta(microseconds=moment)).astimezone(zone)
+    except OverflowError:
+        raise RangeError(f"time {moment} us is out of range; the years 1 to 9999 can be held") from None
+
+
+def days_before(now: int, days: int, zone: ZoneInfo) -> int:
+    """The instant some days earlier at which clocks show the same; what they skip is shifted by what they skip."""
+    try:
+        return _by_clocks(in_zone(now, zone).replace(tzinfo=None) - timedelta(days=days), zone)
+    except OverflowError:
+        raise RangeError(f"{days} days before now is out of range; the years 1 to 9999 can be held") from None
+
+
+def _by_clocks(wall: datetime, zone: ZoneInfo) -> int:
+    offset = wall.replace(tzinfo=zone).utcoffset() or timedelta()
+    return (wall.replace(fold=0) - _EPOCH_WALL_CLOCK - offset) // _MICROSECOND
+
+
+def format_offset(offset: timedelta | None) -> str:
+    """`-07:00`."""
+    minutes = round((offset or timedelta()).total_seconds() / 60)
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
 def format_instant(microseconds: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from cepheid.model.time import format_duration
 from cepheid.plan.apart import Apart
+from cepheid.plan.division import division
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
@@ -145,6 +146,7 @@ def _physical(plan: Plan, name: str) -> Described:
         node["reason"] = placement.reason
         if placement.engine == "spark" and name in plan.queries:
             node["real_time"] = hindrance(plan.queries[name]) or QUALIFIES
+            node["batch"] = division(plan.queries[name])
     return node
 
 
@@ -271,6 +273,7 @@ def _physical_text(described: Described) -> Iterator[str]:
         if "real_time" in node:
             verdict = node["real_time"]
             yield f"  {node['name']}  Real-Time Mode: " + (verdict if verdict == QUALIFIES else f"no. {verdict}")
+            yield f"  {node['name']}  a batch is divided {node['batch']}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """What is derived and read by queries: outputs of operators, matches of other queries, as streams of the log.
 
 Rule G7: such an output is a stream like any other, logged and archived. So the engine is a supplier of its own intake
-(running/derived.py). A match keeps its id, so that one that is found again after a crash is a duplicate. An operator's
-output counts from the engine's start in microseconds, because operators begin anew then.
+(native/src/service/supply.rs). A match keeps its id, and what an operator makes again after a crash has the id that it
+had, so that both are duplicates then.
 
 Such a stream never follows the clock: what is derived may be long on its way, after a crash above all. Its watermark is
 announced to the lanes, once all that came before is in the log: a query's own watermark; for an operator, that of the
@@ -22,8 +22,9 @@ from cepheid.plan.planner import Plan
 #: Before the name of an operator, the name of the consumer whose events go into the log.
 PREFIX: Final = "log:"
 #: How many events of an operator can wait for the intake. From 8,192 on the engine reads no more of the log; the rest
-#: is room for what is on its way through the graph then, so that nothing is lost (native/src/service/feeder.rs).
-CAPACITY: Final = 65_536
+#: is room for what is on its way through the graph then, so that nothing is lost (native/src/service/feeder.rs). Less
+#: than a ring of the EventStore can hold, so that where one run gives more than that, the oldest are lost and counted.
+CAPACITY: Final = 32_768
 
 
 def derived_streams(plan: Plan) -> dict[str, Stream]:
@@ -80,17 +81,19 @@ def _sources(plan: Plan, name: str) -> Iterator[str]:
                 unexplored.append(given)
 
 
-def derived_job(plan: Plan) -> dict[str, Any]:
-    """For running/derived.py: what the service itself derives, and which streams each comes from."""
-    return {
-        name: {
+def derived_job(plan: Plan) -> list[dict[str, Any]]:
+    """For native/src/service/supply.rs: what the service itself derives, and which streams each comes from."""
+    return [
+        {
+            "name": name,
+            "attributes": [[attribute, kind.value] for attribute, kind in stream.attributes.items()],
             "operator": operator_of(plan, name) is not None,
             "sources": [
-                {"name": source, "lateness": stream.lateness, "idle": stream.idle}
+                {"name": source, "lateness": given.lateness, "idle": given.idle}
                 for source in _sources(plan, name)
-                for stream in [plan.graph.streams[source]]
+                for given in [plan.graph.streams[source]]
             ],
         }
-        for name in derived_streams(plan)
+        for name, stream in derived_streams(plan).items()
         if is_derived_here(plan, name)  # Spark supplies what it finds
-    }
+    ]

@@ -14,11 +14,10 @@ def forward(consumer: Iterable[Received], supplier: Supplier, stream: str) -> No
 
     So the second service judges an event as the first would have done: it is valid from its time to its end, or less
     by the stream's own `valid_for` (rule G1), and has the marks that it had. Ids are kept, so that the second intake
-    recognises what it had before. Where an operator counted them they begin at when its engine began, in microseconds,
-    because the next engine counts from 1 again. Both sides connect again by themselves. A SupplierError ends it: the
-    event in hand was not taken then.
+    recognises what it had before, also where the first engine made it again after a crash. Both sides connect again by
+    themselves. A SupplierError ends it: the event in hand was not taken then.
     """
     for received in consumer:
-        event = Event(stream, received.lasting_id, received.time, received.attributes)
+        event = Event(stream, received.id, received.time, received.attributes)
         supplier.push(event, valid_until=received.end, marks=received.marks)
     supplier.flush()

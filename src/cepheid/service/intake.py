@@ -1,8 +1,9 @@
 """The intake as a process: what it is told, how it is started and ended.
 
-`python -m cepheid.service.intake` reads its configuration from standard input, says in a line of JSON on standard
-output where it listens, and runs until SIGTERM or SIGINT; SIGHUP makes it read its streams again, from `intake.json` in
-its log's folder. All it does is native; Python only holds the process.
+`python -m cepheid.service.intake` reads its configuration from a line of standard input, says in a line of JSON on
+standard output where it listens, and runs until SIGTERM or SIGINT, or until its standard input ends because who started
+it is gone; SIGHUP makes it read its streams again, from `intake.json` in its log's folder. All it does is native;
+Python only holds the process.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service import schemas
 from cepheid.service.running.intake import Intake
+from cepheid.service.running.threads import when_left
 
 if TYPE_CHECKING:
     from cepheid.app.application import Application
@@ -176,7 +178,7 @@ def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeo
 
 
 class IntakeProcess:
-    """An intake that was started; use it as a context manager."""
+    """An intake that was started; use it as a context manager. It ends with the program that started it."""
 
     def __init__(self, process: subprocess.Popen[bytes], listening: Sequence[str], realtime: bool | None) -> None:
         self.process = process
@@ -216,8 +218,9 @@ class IntakeProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 class IntakeThread:
@@ -260,12 +263,13 @@ def start(config: IntakeConfig) -> IntakeProcess:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdin as given:
-        given.write(config.to_json().encode())
+    process.stdin.write(config.to_json().encode() + b"\n")
+    process.stdin.flush()
     line = process.stdout.readline()
     answer: dict[str, Any] = json.loads(line) if line else {"error": f"the intake ended with code {process.wait()}"}
     if "error" in answer:
         process.wait()
+        process.stdin.close()
         process.stdout.close()
         raise IntakeError(answer["error"])
     return IntakeProcess(process, answer["listening"], answer["realtime"])
@@ -273,7 +277,7 @@ def start(config: IntakeConfig) -> IntakeProcess:
 
 def main() -> int:
     """Runs an intake in this process."""
-    config = sys.stdin.buffer.read().decode()
+    config = sys.stdin.buffer.readline().decode()
     # Python's handler in C writes a byte here, which the native loop reads: no Python code has to run for it.
     reading, writing = socket.socketpair()
     reading.setblocking(False)
@@ -281,6 +285,7 @@ def main() -> int:
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
+    when_left(lambda: writing.send(bytes([signal.SIGTERM])))
 
     def ready(listening: list[str], realtime: bool | None) -> None:
         if realtime is False:

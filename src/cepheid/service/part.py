@@ -48,8 +48,11 @@ class Part:
         environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
         self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        # The pipe stays open: when it ends, who started the process is gone, and the process ends too.
         with suppress(BrokenPipeError):  # what it has to say is on its way already, or it died
-            self._tell(self.process)
+            self.process.stdin.write(self.given + b"\n")
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             raise Died(f"{self.name}: it ended with code {self.process.wait()}")
@@ -57,11 +60,6 @@ class Part:
         if "error" in answer:
             raise ServiceFailed(f"{self.name}: {answer['error']}")
         self.ready = answer
-
-    def _tell(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(self.given)
 
     def stop(self) -> None:
         """Ends it in order."""
@@ -74,8 +72,10 @@ class Part:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):  # what it was told last it has not read
+                    pipe.close()
 
 
 class Engine(Part):
@@ -146,11 +146,6 @@ class Engine(Part):
         with self._changed:
             self._changed.wait_for(lambda: self._up not in (None, last), max(0.0, deadline - time.monotonic()))
             return None if self._up is last else self._up
-
-    def _tell(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        process.stdin.write(self.given + b"\n")
-        process.stdin.flush()
 
     def _say(self, process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
         assert process.stdin is not None

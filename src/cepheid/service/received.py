@@ -18,8 +18,7 @@ class Received:
     `marks` are `stale` and `relative`, where the policy is to mark (rule G3). bytes and array<uint8> are bytes,
     array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is `pushed`, when the
     service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`, and for a window
-    `window` and `group`. Where an operator counted the id, `run` is when its engine began, in microseconds: the next
-    engine counts from 1 again.
+    `window` and `group`. What is made again after a crash has the id that it had (docs/service.md).
     """
 
     consumer: str
@@ -30,12 +29,6 @@ class Received:
     marks: frozenset[str]
     pushed: int | None = field(default=None, compare=False)
     found: Mapping[str, Any] | None = None
-    run: int | None = field(default=None, compare=False)
-
-    @property
-    def lasting_id(self) -> EventId:
-        """An id that no other event of this consumer has, whichever engine made it."""
-        return self.id if self.run is None or isinstance(self.id, str) else self.run + self.id
 
     @classmethod
     def of(cls, delivered: _native.Delivered) -> Received:

@@ -1,8 +1,8 @@
 """The sources of an application's streams, brought into its intake: MQTT, Kafka, a function in Python, a rate.
 
 A process of its own, `python -m cepheid.service.sources`, so that neither a broker's library nor a user's function is
-in the intake or the engine. It is told what to do as JSON, and ends with SIGTERM. What fails is said once, and tried
-again.
+in the intake or the engine. It is told what to do as a line of JSON, and ends with SIGTERM, or when who told it is
+gone. What fails is said once, and tried again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from cepheid.app.application import Application
 from cepheid.app.schema import KafkaSource, MqttSource, PythonSource, RateSource
+from cepheid.service.running.threads import when_left
 from cepheid.service.supplier import Supplier, SupplierError
 
 #: Seconds between two tries; the last of them again and again.
@@ -155,8 +156,9 @@ _RUNNERS: Final[dict[str, Callable[[str, Mapping[str, Any], Order, threading.Eve
 
 def main() -> int:
     """Runs the sources that standard input tells, in this process."""
-    order = json.loads(sys.stdin.buffer.read())
+    order = json.loads(sys.stdin.buffer.readline())
     stop = threading.Event()
+    when_left(stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     print(json.dumps({"sources": sorted(order["sources"])}), flush=True)

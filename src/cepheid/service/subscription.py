@@ -31,7 +31,6 @@ class Subscription:
             self._hello["token"] = token
         self._line = bytearray()
         self._reader: DeliveryReader | None = None
-        self._run: int | None = None
         self._next: int | None = None
 
     def begin(self) -> bytes:
@@ -56,7 +55,7 @@ class Subscription:
                     raise RefusedByService("what answers at this address is no service")
                 return
             answer: dict[str, Any] = json.loads(line)
-            self._reader, self._run, data = _reader(answer), answer.get("run"), rest
+            self._reader, data = _reader(answer), rest
         for number, pushed, _, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
             self.lost += number - (number if self._next is None else self._next)
             self._next = number + 1
@@ -69,7 +68,6 @@ class Subscription:
                 frozenset(marks),
                 pushed,
                 None if found is None else json.loads(found),
-                self._run,
             )
 
 

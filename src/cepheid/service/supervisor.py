@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from cepheid.service.control import Control
 from cepheid.service.intake import IntakeConfig, config_of, reload, suppliers_address
 from cepheid.service.job import job_of
 from cepheid.service.knowing import Knowing, Learned
+from cepheid.service.memory import MemoryFolder
 from cepheid.service.metrics import MetricsPage
 from cepheid.service.part import Died, Engine, Part, ServiceFailed
 from cepheid.service.sources import order_of
@@ -50,7 +50,7 @@ class Supervisor:
         service = app.sections.service
         self._has_log = service is not None and service.log is not None
         # Without a log the engine has one in memory, which its intake inside begins anew or goes on with.
-        self._memory = None if self._has_log else tempfile.TemporaryDirectory(dir="/dev/shm", prefix="cepheid-")
+        self._memory = None if self._has_log else MemoryFolder()
         #: Held by who changes what runs.
         self.changing = threading.RLock()
         self._control = Control(self, path)
@@ -96,7 +96,7 @@ class Supervisor:
 
     def _clear(self) -> None:
         if self._memory is not None:
-            self._memory.cleanup()
+            self._memory.remove()
 
     @property
     def _parts(self) -> list[Part]:
@@ -111,7 +111,7 @@ class Supervisor:
 
     def _tell(self, app: Application, plan: Plan) -> None:
         """Makes this what parts that are started are told."""
-        log = Path(self._memory.name) if self._memory is not None else None
+        log = self._memory.path if self._memory is not None else None
         config: IntakeConfig = config_of(app, plan=plan, token=self._token, memory=log)
         told = config.to_json()
         self._job = job_of(app, plan, config.log)

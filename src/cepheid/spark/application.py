@@ -13,7 +13,7 @@ from cepheid.app.schema import FilesSource, KafkaSource
 from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
-from cepheid.spark.pipeline import ArchiveRun, Books, OnProgress, archive_file_stream, archive_files
+from cepheid.spark.pipeline import Books, OnProgress, archive_files
 
 
 class NothingToArchive(ValueError):
@@ -67,15 +67,10 @@ def archive_of(app: Application) -> Archive:
 
 def archive_batch(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> Books:
     """Archives what the application's files hold now and was not archived before."""
-    return total(archive_files(spark, *_arguments(app, i), progress=progress) for i in _inputs(app))
+    return _total(archive_files(spark, *_arguments(app, i), progress=progress) for i in _inputs(app))
 
 
-def archive_stream(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> list[ArchiveRun]:
-    """Starts to archive what the application's files hold and will hold; a run for each input."""
-    return [archive_file_stream(spark, *_arguments(app, i), progress=progress) for i in _inputs(app)]
-
-
-def total(books: Iterable[Books]) -> Books:
+def _total(books: Iterable[Books]) -> Books:
     """The books of several runs as one."""
     read, archived, letters = 0, Counter[str](), Counter[str]()
     for book in books:

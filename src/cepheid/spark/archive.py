@@ -52,6 +52,8 @@ LOG_OFFSET: Final = "log_offset"
 LOG_LATE: Final = "log_late"
 #: Whether an event of the same id had come before, from files; the log's archive has the first only.
 LOG_DUPLICATE: Final = "log_duplicate"
+#: The property of a Delta table that says before which time, in microseconds, events were removed from it.
+REMOVED: Final = "cepheid.removedBefore"
 #: The order of records in a batch.
 _PLACE: Final = "log_place"
 #: What Delta says to all but one of those who make a table at the same time, or add a column to it.

@@ -19,7 +19,7 @@ from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.model.time import UNITS
 from cepheid.model.types import Type
-from cepheid.spark.archive import DAY, DEAD_LETTERS, Archive, read, read_dead_letters
+from cepheid.spark.archive import DAY, DEAD_LETTERS, REMOVED, Archive, read, read_dead_letters
 from cepheid.spark.places import local
 
 
@@ -84,6 +84,9 @@ def remove_before(spark: SparkSession, archive: Archive, streams: Sequence[Strea
             day = f"date_from_unix_date({moment // UNITS['d']})"
             (row,) = spark.sql(f"DELETE FROM {_quoted(archive, table)} WHERE {DAY} < {day}").collect()  # noqa: S608
             removed[table] = int(row[0])
+            if removed[table]:  # for those who ask about these days
+                note = f"'{REMOVED}' = '{moment // UNITS['d'] * UNITS['d']}'"
+                spark.sql(f"ALTER TABLE {_quoted(archive, table)} SET TBLPROPERTIES ({note})")
     return removed
 
 

@@ -45,11 +45,12 @@ def qualifies(
     for given in checked.query.ranges:
         conditions = [stream.isin(list(given.streams))]
         if checked.query.match != "STRICT":
-            conditions += [stream.isNull() | (stream != sf.lit(s)) | column for s, column in known(given.variable)]
             for condition in (*chain.from_iterable(map(conjuncts, checked.query.filters)), *implied(checked)):
                 if syntax.variables(condition) == (given.variable,):
                     translated = _translate(condition, column_of)
                     conditions += [] if translated is None else [translated]
+            # Last, because they cost more than comparisons.
+            conditions += [stream.isNull() | (stream != sf.lit(s)) | column for s, column in known(given.variable)]
         choices.append(reduce(and_, conditions))
     return reduce(or_, choices)
 

@@ -6,6 +6,7 @@ broadcast, which Catalyst plans like any other join.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -25,7 +26,7 @@ from cepheid.language.parts import Divided
 from cepheid.language.scope import Catalogue
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
-from cepheid.model.types import Type, Value
+from cepheid.model.types import INT64_MIN, Type, Value
 
 if TYPE_CHECKING:
     from cepheid.app.known import Known
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 Flags: TypeAlias = dict[str, list[tuple[str, Column]]]
 #: Keys that are not known beforehand are taken from a batch DataFrame, up to so many.
 _MOST_KEYS: Final = 1_000_000
+#: Up to so many keys are a condition of the plan, which costs no job of its own as a join with a table does.
+_MOST_LISTED: Final = 2_000
+#: Text that means the same between quotes, whatever the session's settings say of escapes.
+_PLAIN: Final = re.compile(r"[^'\\$]*")
 
 
 class NotKnown(ValueError):
@@ -65,7 +70,7 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
             raise Rejected(problems)
         checked = lowered(checked, knowledge, frame, None)
         columns = list(frame.columns)
-        frame, flags = with_known(frame, checked, {a: sf.col(f"`{a}`") for a in attributes})
+        frame, flags = with_known(frame, checked, {a: a for a in attributes})
         for _, flag in flags.get("e", ()):
             frame = frame.where(flag)
         for condition in (*checked.query.filters, *checked.query.joins):
@@ -183,10 +188,43 @@ def portable(checked: Checked) -> Checked:
     return replace(checked, lookups=lookups, paths=Divided())
 
 
-def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]) -> tuple[DataFrame, Flags]:
-    """The DataFrame joined with what is known: for each variable whether its lookups find anything, by stream.
+def without_settled(checked: Checked) -> Checked:
+    """The query as it is judged of events that `with_known` has let through: without lookups that all of them pass.
 
-    Lookups that find the same for the same key share a join.
+    Those are the ones that every variable of a stream has.
+    """
+    if checked.query.match == "STRICT":
+        return checked
+    over = {s: [r.variable for r in checked.query.ranges if s in r.streams] for s in checked.streams}
+
+    def is_settled(lookup: Lookup) -> bool:
+        if lookup.columns or len(lookup.key) > 1:
+            return False
+        alike = {
+            other.variable
+            for other in checked.lookups
+            if isinstance(other, Lookup)
+            and (other.stream, other.key, other.columns) == (lookup.stream, lookup.key, ())
+            and _entries(other.table) == _entries(lookup.table)
+        }
+        return alike >= set(over[lookup.stream])
+
+    left = tuple(x for x in checked.lookups if not isinstance(x, Lookup) or not is_settled(x))
+    return replace(checked, lookups=left)
+
+
+def _entries(table: Table) -> dict[Key, bool]:
+    """For each key whether anything is found; under the empty one what is said of all others."""
+    return {
+        **{values: bool(rows) for values, rows in table.rows.items()},
+        (): bool(table.rows.get((), table.otherwise)),
+    }
+
+
+def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, str]) -> tuple[DataFrame, Flags]:
+    """The DataFrame with what is known: for each variable whether its lookups find anything, by stream.
+
+    `columns` are those of the attributes, by name. Lookups that find the same for the same key share a join.
     """
     flags: Flags = {}
     joined: list[tuple[str, dict[Key, bool], Column]] = []
@@ -194,12 +232,13 @@ def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]
         if not isinstance(lookup, Lookup) or (lookup.columns and lookup.columns[0][0] == FLAG):
             continue
         if len(lookup.key) == 1:
-            (key,), entries = lookup.key, {values: bool(rows) for values, rows in lookup.table.rows.items()}
-            entries[()] = bool(lookup.table.otherwise)
+            (key,), entries = lookup.key, _entries(lookup.table)
             flag = next((flag for name, known, flag in joined if name == key and known == entries), None)
             if flag is None:
-                flag = sf.col(f"known_{number}")
-                frame = _joined(frame, lookup.table, columns[key], f"known_{number}")
+                flag = _listed(lookup.table, columns[key])
+                if flag is None:
+                    flag = sf.col(f"known_{number}")
+                    frame = _joined(frame, lookup.table, sf.col(_quoted(columns[key])), f"known_{number}")
                 joined.append((key, entries, flag))
             flags.setdefault(lookup.variable, []).append((lookup.stream, flag))
         elif not lookup.key:
@@ -208,18 +247,54 @@ def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, Column]
     return frame, flags
 
 
+def _unusual(table: Table) -> list[Value]:
+    """The keys that are not as `otherwise` says, null aside: only those have to be listed."""
+    usual = bool(table.otherwise)
+    return [v[0] for v, rows in table.rows.items() if v[0] is not None and bool(rows) is not usual]
+
+
+def _otherwise(table: Table, key: Column) -> Column:
+    """Whether a key that is not listed has rows."""
+    usual, of_null = bool(table.otherwise), bool(table.rows.get((None,), table.otherwise))
+    return sf.lit(usual) if of_null is usual else sf.when(key.isNull(), sf.lit(of_null)).otherwise(sf.lit(usual))
+
+
+def _listed(table: Table, key: str) -> Column | None:
+    """Whether a column's value has rows, as a condition; None if there are too many, or they might be misread."""
+    keys = _unusual(table)
+    if len(keys) > _MOST_LISTED:
+        return None
+    words = [word for value in keys if (word := _constant(value)) is not None]
+    if len(words) < len(keys) or len({type(value) for value in keys}) > 1:
+        return None
+    if not keys:
+        return _otherwise(table, sf.col(_quoted(key)))
+    # As text, because each constant would be a call to the JVM.
+    is_listed = sf.expr(f"{_quoted(key)} IN ({', '.join(words)})")
+    if not table.otherwise and not table.rows.get((None,)):
+        return is_listed  # of null it is not true
+    return sf.coalesce(~is_listed if table.otherwise else is_listed, _otherwise(table, sf.col(_quoted(key))))
+
+
+def _constant(value: Value) -> str | None:
+    """A value in SQL, if it is one that can't be misread."""
+    if isinstance(value, str):
+        return f"'{value}'" if _PLAIN.fullmatch(value) else None
+    return f"{value}L" if type(value) is int and value > INT64_MIN else None
+
+
+def _quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"
+
+
 def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame:
     """The DataFrame with a column that says whether a key has rows."""
-    # A key that is not in the table is as `otherwise` says, so only those that are otherwise have to be there.
-    usual = bool(table.otherwise)
-    keys = [v[0] for v, rows in table.rows.items() if v[0] is not None and bool(rows) is not usual]
+    usual, keys = bool(table.otherwise), _unusual(table)
     kind = st.LongType() if any(isinstance(value, int) for value in keys) else st.StringType()
     schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
     known = _local(frame, [(value, not usual) for value in keys], schema)
-    of_null = bool(table.rows.get((None,), table.otherwise))
     joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")
-    otherwise = sf.lit(usual) if of_null is usual else sf.when(key.isNull(), sf.lit(of_null)).otherwise(sf.lit(usual))
-    found = sf.coalesce(sf.col(f"{flag}_found"), otherwise)
+    found = sf.coalesce(sf.col(f"{flag}_found"), _otherwise(table, key))
     return joined.withColumn(flag, found).drop(f"{flag}_key", f"{flag}_found")
 
 

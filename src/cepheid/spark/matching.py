@@ -34,13 +34,14 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.names import suggestion
 from cepheid.model.streams import IMPLIED, Stream
 from cepheid.model.types import Type
+from cepheid.plan.division import Meaning, always_bound, is_alone, is_moving, key_attributes, reach
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
 from cepheid.spark.filters import in_time, qualifies
-from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known
-from cepheid.spark.meaning import Meaning, matching_by
+from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known, without_settled
 from cepheid.spark.meaning import divided as divided_by
-from cepheid.spark.slices import always_bound, in_slices, reach, sliced
+from cepheid.spark.meaning import matching_by
+from cepheid.spark.slices import in_slices, sliced
 from cepheid.spark.validate import Transform
 
 if TYPE_CHECKING:
@@ -132,11 +133,11 @@ def match(
     return transform
 
 
-def match_checked(checked: Checked, *, stream: str, now: int) -> Transform:
+def match_checked(checked: Checked, *, stream: str, now: int, live: Live | None = None) -> Transform:
     """The matches of a query that was checked, and has no PATHs left, in a DataFrame of its streams' attributes."""
 
     def transform(frame: DataFrame) -> DataFrame:
-        return _matched(frame, checked, Columns(frame, "id", "time", stream), now, Live())
+        return _matched(frame, checked, Columns(frame, "id", "time", stream), now, live or Live())
 
     return transform
 
@@ -153,8 +154,9 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
     meaning = None if is_alone(checked) or key_columns(checked) else Meaning.of(checked)
     if meaning is not None:
         return _matched_by(events, checked, meaning, now, schema)
-    gathered = _gather(events, checked)
-    return gathered.mapInArrow(matching(checked, now, schema, by_slices="since" in gathered.columns), schema)
+    left = without_settled(checked)
+    gathered = _gather(events, left)
+    return gathered.mapInArrow(matching(left, now, schema, by_slices="since" in gathered.columns), schema)
 
 
 def _matched_by(events: DataFrame, checked: Checked, meaning: Meaning, now: int, schema: st.StructType) -> DataFrame:
@@ -283,7 +285,7 @@ def relevant(events: DataFrame, checked: Checked, now: int | None) -> tuple[Data
     place = places(checked)
     flags: Flags = {}
     if checked.query.match != "STRICT":
-        events, flags = with_known(events, checked, {name: sf.col(column) for name, column in place.items()})
+        events, flags = with_known(events, checked, place)
 
     def column_of(attribute: syntax.Attribute) -> Column:
         if attribute.name in ("id", "time"):
@@ -349,22 +351,14 @@ def _gather(events: DataFrame, checked: Checked) -> DataFrame:
 
 def needed(events: DataFrame, checked: Checked) -> list[str]:
     """The columns of events that a matcher takes. The stream is left out where there is one: a text a row is dear."""
-    return [name for name in events.columns if name != "stream" or len(checked.streams) > 1]
+    read = {"id", "time", "arrival", *places(checked).values(), *(["stream"] if len(checked.streams) > 1 else [])}
+    return [name for name in events.columns if name in read]
 
 
 def _matchers(checked: Checked) -> int:
     """How many matchers a task has for its keys: each goes through events that fit into the processor's caches."""
     rows = sum(len(lookup.table.rows) for lookup in checked.lookups if isinstance(lookup, Lookup))
     return max(1, min(_MATCHERS, _TABLE_ROWS // max(1, rows)))
-
-
-def is_alone(checked: Checked) -> bool:
-    """Whether each event is a match by itself."""
-    return len(checked.query.ranges) == 1 and not _moving(checked) and not checked.query.seq
-
-
-def _moving(checked: Checked) -> bool:
-    return any(isinstance(w, syntax.EventWindow) for w in checked.query.windows)
 
 
 def key_columns(checked: Checked) -> list[Column]:
@@ -379,28 +373,8 @@ def in_partition(checked: Checked) -> Column:
     Two events that must be there must be joined by the key, and a null joins nothing. One alone may match with a null,
     if only a NOT is joined to it; and in GROUP BY nulls are a group.
     """
-    needed = not _moving(checked) and len(always_bound(checked.query)) > 1
+    needed = not is_moving(checked) and len(always_bound(checked.query)) > 1
     return reduce(and_, [column.isNotNull() for column in key_columns(checked)] if needed else [], sf.lit(True))
-
-
-def key_attributes(checked: Checked) -> list[str]:
-    """The attributes that events of one match have in common, whichever variable they are bound to."""
-    query = checked.query
-    if _moving(checked):
-        names = [_names(checked, a.variable, a.name) for a in query.group_by]
-        return [next(iter(n)) for n in names if len(n) == 1] if all(len(n) == 1 for n in names) else []
-    keys = []
-    for klass in checked.partition.classes:
-        if set(klass) != {r.variable for r in query.ranges}:
-            continue  # a NOT variable that is not joined sees the events of every key
-        names_of_class = set().union(*(_names(checked, v, name) for v, names in klass.items() for name in names))
-        if len(names_of_class) == 1 and not next(iter(names_of_class)).startswith("?"):
-            keys.append(names_of_class.pop())
-    return list(dict.fromkeys(keys))
-
-
-def _names(checked: Checked, variable: str, name: str) -> set[str]:
-    return set(checked.attributes[variable, name].names.values()) - {"id", "time"}
 
 
 def matching(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -19,42 +19,11 @@ import pyspark.sql.types as st
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cepheid.knowledge.tables import TERM, VALUE, Lookup, Row, Table
+from cepheid.knowledge.tables import Lookup, Row, Table
 from cepheid.language.checker import Checked
 from cepheid.model.types import Value
+from cepheid.plan.division import Meaning
 from cepheid.plan.matcher import Matcher
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What all variables share: the column of each lookup that has it, by the lookup's place in the query."""
-
-    columns: dict[int, int]
-    #: Whether two events that share several values are one match, and not one for each.
-    is_hidden: bool
-
-    @classmethod
-    def of(cls, checked: Checked) -> Meaning | None:
-        """What divides a query's events, if something does: a PATH variable that every variable of the query has."""
-        query = checked.query
-        if query.match != "ANY" or query.after != "KEEP":
-            return None
-        wanted = {(r.variable, stream) for r in query.ranges for stream in r.streams}
-        for klass in checked.partition.classes:
-            names = {variable: [n for n in own if n[0] in (TERM, VALUE)] for variable, own in klass.items()}
-            if set(names) != {r.variable for r in query.ranges} or not all(names.values()):
-                continue
-            found, reached = {}, set()
-            for place, lookup in enumerate(checked.lookups):
-                if not isinstance(lookup, Lookup) or len(lookup.key) != 1:
-                    continue
-                own = [name for name in names[lookup.variable] if name in lookup.columns]
-                if own:
-                    found[place] = lookup.columns.index(own[0])
-                    reached.add((lookup.variable, lookup.stream))
-            if reached == wanted:
-                return cls(found, any(own[0][1:] not in checked.used for own in names.values()))
-        return None
 
 
 def divided(events: DataFrame, checked: Checked, meaning: Meaning, place: dict[str, str], buckets: int) -> DataFrame:

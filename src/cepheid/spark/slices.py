@@ -19,8 +19,6 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from cepheid.language import syntax
-from cepheid.language.checker import Checked
 from cepheid.model.types import INT64_MIN
 from cepheid.plan.matcher import Matcher
 
@@ -28,59 +26,6 @@ from cepheid.plan.matcher import Matcher
 _EACH: Final = 4
 #: A slice is at least so many times as long as what it reads of the one before.
 _LENGTH: Final = 4
-
-
-def reach(checked: Checked) -> int | str:
-    """How long before a match's time lies what it depends on, in microseconds; or why there is no bound to it."""
-    query = checked.query
-    if query.match != "ANY":
-        return f"MATCH {query.match} depends on all events before"
-    if query.after != "KEEP":
-        return f"AFTER MATCH {query.after} depends on all matches before"
-    spans = [window for window in query.windows if isinstance(window, syntax.SpanWindow)]
-    for window in query.windows:
-        if isinstance(window, syntax.EventWindow):
-            endless = window.kind in ("session", "length")
-            return f"WINDOW {window.kind} depends on all events before" if endless else window.size
-    many = {v for step in query.seq if isinstance(step, syntax.Many) for v in syntax.step_variables(step)}
-    absent = {v for step in query.seq if isinstance(step, syntax.Absent) for v in syntax.step_variables(step)}
-    anchors = always_bound(query) - many
-    tied = _tied(anchors, spans)
-    if tied != anchors or not anchors:
-        return "not all of its variables are tied together by WINDOWs"
-    steps = [set(syntax.step_variables(step)) for step in query.seq]
-    held = [i for i, names in enumerate(steps) if names & anchors]
-    inside = set().union(*(steps[i] for i in range(held[0], held[-1]))) if held else set()
-    others = {r.variable for r in query.ranges} - anchors - absent
-    loose = [
-        v for v in sorted(others - inside) if not any(v in w.variables and anchors & {*w.variables} for w in spans)
-    ]
-    if loose:
-        return f"no WINDOW ties ?{loose[0]} to what is always bound"
-    whole = [w.width for w in spans if anchors <= {*w.variables}]
-    base = 0 if len(anchors) == 1 else min([*whole, sum(w.width for w in spans)])
-    # What may be unbound, is many or absent lies within a window of those, and so may a deadline.
-    return base + (4 * max((w.width for w in spans), default=0) if others or absent else 0)
-
-
-def always_bound(query: syntax.Query) -> set[str]:
-    """The variables that are bound in every match."""
-    loose: set[str] = set()
-    for step in query.seq:
-        if isinstance(step, syntax.Maybe | syntax.Absent | syntax.AnyOf) or (
-            isinstance(step, syntax.Many) and step.least == 0
-        ):
-            loose.update(syntax.step_variables(step))
-    return {r.variable for r in query.ranges} - loose
-
-
-def _tied(anchors: set[str], windows: Iterable[syntax.SpanWindow]) -> set[str]:
-    """Those of some variables that windows tie to one of them, directly or through others of them."""
-    tied = {min(anchors)} if anchors else set()
-    groups = [anchors & {*window.variables} for window in windows]
-    while more := [group for group in groups if group & tied and not group <= tied]:
-        tied = tied.union(*more)
-    return tied
 
 
 def sliced(events: DataFrame, most: int) -> DataFrame:

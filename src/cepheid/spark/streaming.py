@@ -24,9 +24,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.language.checker import Checked
 from cepheid.model.time import parse_duration
+from cepheid.plan.division import is_alone
 from cepheid.plan.real_time import hindrance
 from cepheid.spark.buckets import PACKED, Bucket, Work, pack, unpack
 from cepheid.spark.clocks import Clocks, Live
+from cepheid.spark.knowledge import without_settled
 from cepheid.spark.matching import (
     Columns,
     NoKey,
@@ -34,7 +36,6 @@ from cepheid.spark.matching import (
     depends_on_now,
     divided,
     in_partition,
-    is_alone,
     key_columns,
     matching,
     needed,
@@ -68,9 +69,10 @@ def match_stream(
             )
         return in_jvm(only_relevant(events, checked, now), checked, places(checked), schema)
     clocks = _clocks(checked, columns, live)
+    left = without_settled(checked)
     if is_alone(checked) and clocks.flagged and not depends_on_now(checked):  # there is nothing to remember
-        kept = only_relevant(events, checked, now).select(*needed(events, checked))
-        return kept.mapInArrow(matching(checked, now, schema), schema)
+        kept = only_relevant(events, checked, now).select(*needed(events, left))
+        return kept.mapInArrow(matching(left, now, schema), schema)
     if is_alone(checked):
         bucket = sf.pmod(sf.xxhash64("id"), sf.lit(live.buckets))
     elif keys := key_columns(checked):
@@ -84,33 +86,30 @@ def match_stream(
         )
         bucket, live = sf.lit(0), replace(live, buckets=1)
     known, useful = relevant(events, checked, None)
-    packable = known.select(*_packable(events.columns, checked, useful & in_partition(checked), bucket))
+    packable = known.select(*_packable(needed(events, left), useful & in_partition(checked), bucket))
     if live.arrival is not None:
         packable = packable.repartition(1)
     if live.late:
         schema = st.StructType([*schema.fields, st.StructField("late", late_type(columns.id_type))])
     target = to_arrow_schema(schema, timezone="UTC")
     work = Work(
-        checked, now, target, clocks.lateness, clocks.idle, live.buckets, live.late, clocks.flagged, uuid.uuid4().hex
+        left, now, target, clocks.lateness, clocks.idle, live.buckets, live.late, clocks.flagged, uuid.uuid4().hex
     )
     return (
-        packable.mapInArrow(packing(checked, live), _PACKED_ROWS)
+        packable.mapInArrow(packing(left, live), _PACKED_ROWS)
         .groupBy("bucket")
         .transformWithState(Bucket(work), PACKED, "Append", "ProcessingTime" if clocks.idle else "None")
         .mapInArrow(unpacking(target), schema)
     )
 
 
-def _packable(columns: list[str], checked: Checked, useful: Column, bucket: Column) -> Iterator[Column]:
+def _packable(columns: list[str], useful: Column, bucket: Column) -> Iterator[Column]:
     """What the tasks pack: of an event that no match can have only its time, which counts for the watermark.
 
-    Its bucket is null. The stream is left out where there is one: a text a row is dear.
+    Its bucket is null.
     """
     for name in columns:
-        if name in ("time", "arrival") or (name == "stream" and len(checked.streams) > 1):
-            yield sf.col(name)
-        elif name != "stream":
-            yield sf.when(useful, sf.col(name)).alias(name)
+        yield sf.col(name) if name in ("stream", "time", "arrival") else sf.when(useful, sf.col(name)).alias(name)
     yield sf.when(useful, bucket.cast("int")).alias("bucket")
 
 

@@ -1,8 +1,8 @@
 //! AES: encrypts in counter mode, so that the output is as long as the input.
 //!
 //! The counter block of an event is its time (8 bytes), the low half of its id (4) and the number of the block (4), all
-//! big-endian; time and id are in the output's record, so that who has the key can decrypt it. An operator never gives two
-//! outputs the same time and id.
+//! big-endian; time and id are in the output's record, so that who has the key can decrypt it. Two outputs of an operator have
+//! the same time and id only if one is the other, made again after a crash (identity.rs).
 
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block};

@@ -96,7 +96,7 @@ pub struct Draft<'a> {
     pub schema: &'a Schema,
     /// Its time: when its validity begins.
     pub time: i64,
-    /// Its id: it is the operator's so many-th.
+    /// Its id, which says what it is made of (identity.rs).
     pub id: i64,
 }
 

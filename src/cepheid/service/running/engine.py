@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, TypeAlias
 
-    from cepheid.service.running.derived import Derived
     from cepheid.service.running.functions import Function
     from cepheid.service.running.lanes import Learned
 
@@ -34,7 +33,6 @@ class Running:
         self.native = _native.Engine(job["spec"], found.python, found.addresses)
         self._lanes: Lanes | None = None
         self._intake: tuple[str, str | None] | None = None
-        self._derived: Derived | None = None
 
     def follow(self, job: Job, log: str, intake: str | None = None, token: str | None = None) -> None:
         """Takes events from the log in a folder, with the queries of a job; what is derived goes to the intake."""
@@ -70,13 +68,8 @@ class Running:
 
     def _supply(self, job: Job) -> None:
         """What is derived and read goes into the log."""
-        if self._derived is None and self._intake is not None and job["derived"]:
-            # Not at the top: most have no need of a supplier, nor of the asyncio that comes with it.
-            from cepheid.service.running.derived import Derived
-
-            self._derived = Derived(self.native, *self._intake)
-        if self._derived is not None:
-            self._derived.go_on(job["derived"])
+        if self._intake is not None and job["derived"]:
+            self.native.supply(_native.write_json(job["derived"]), *self._intake)
 
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
@@ -97,14 +90,10 @@ class Running:
 
     def close(self, timeout: float = 5.0) -> bool:
         """Ends the threads; False if one did not end in time, because an operator does not return."""
-        if self._derived is not None:
-            self._derived.close()
-        is_over = self.native.stop(timeout)
-        if self._derived is not None:
-            self._derived.join(timeout)
-        return is_over
+        return self.native.stop(timeout)
 
 
 def _check_derived(job: Job, intake: str | None) -> None:
     if job["derived"] and intake is None:
-        raise ValueError(f"{', '.join(job['derived'])} are to be logged: give the address of the intake")
+        names = ", ".join(stream["name"] for stream in job["derived"])
+        raise ValueError(f"{names} are to be logged: give the address of the intake")

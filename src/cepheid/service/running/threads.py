@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 
 TYPE_CHECKING = False
 
@@ -37,3 +38,14 @@ class Event:
 def start(function: Callable[..., object], *arguments: object) -> None:
     """Runs a function on a thread that ends with the process."""
     _thread.start_new_thread(function, arguments)
+
+
+def when_left(then: Callable[[], object]) -> None:
+    """Calls a function when standard input ends: who started this process is gone, however that was."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        then()
+
+    start(wait)

@@ -1,9 +1,10 @@
-//! A socket of a load process, Unix or TCP.
+//! The socket of one who connects to a service, Unix or TCP.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// A connection.
 #[derive(Debug)]
@@ -31,6 +32,32 @@ impl Line {
         match self {
             Line::Unix(stream) => stream.set_nonblocking(is),
             Line::Tcp(stream) => stream.set_nonblocking(is),
+        }
+    }
+
+    /// Writing gives up after this time.
+    pub fn set_write_timeout(&self, time: Duration) -> io::Result<()> {
+        match self {
+            Line::Unix(stream) => stream.set_write_timeout(Some(time)),
+            Line::Tcp(stream) => stream.set_write_timeout(Some(time)),
+        }
+    }
+
+    /// Whether there is something to read, waited for at most so long.
+    pub fn has_more(&self, timeout: Duration) -> io::Result<bool> {
+        let mut wanted = libc::pollfd {
+            fd: self.descriptor(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: the struct is ours, and one is given.
+        match unsafe { libc::poll(&raw mut wanted, 1, milliseconds) } {
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+            found => Ok(found > 0),
         }
     }
 

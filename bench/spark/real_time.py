@@ -1,0 +1,107 @@
+"""Real-Time Mode, Kafka to Kafka: how long a match takes from the supplier's hand to the consumer's."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from scepter_world import STREAM
+from spark.workload import QUERIES, SENSORS
+
+import cepheid.spark
+from cepheid.app.known import Known
+from cepheid.history.sinks import as_line
+from cepheid.spark.clocks import Live
+from cepheid.spark.jvm_records import events_in_jvm
+from cepheid.spark.sources import read_topic
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.service.brokers import kafka
+
+#: The shortest that Spark takes: after each, how far it came is written down.
+BATCH: Final = "5 seconds"
+#: Seconds at the beginning that don't count: the JVM is young, and the first batch is planned.
+WARM_UP: Final = 15.0
+
+
+@dataclass
+class Latencies:
+    """Milliseconds from the push of an event to the receipt of its match, and what else is to be known."""
+
+    milliseconds: np.ndarray[tuple[int], np.dtype[np.float64]]
+    sent: int
+    batches: int
+
+
+def latencies(spark: SparkSession, known: Known, folder: Path, rate: int, seconds: float) -> Latencies:
+    """Query 5 under the trigger, with so many events a second for so long."""
+    (folder / "broker").mkdir()
+    with kafka(folder / "broker") as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers})
+        made = admin.create_topics([NewTopic(name, 1, 1) for name in ("readings", "matches")])
+        for future in made.values():
+            future.result()
+        events = read_topic(spark, brokers, "readings").transform(events_in_jvm(STREAM, alone=True))
+        matches = events.transform(
+            cepheid.spark.match(QUERIES["Query 5"], knowledge=known, now=0, live=Live(real_time=True))
+        )
+        records = matches.select(sf.col("id").alias("key"), as_line(matches).alias("value"))
+        writer = records.writeStream.format("kafka").outputMode("update").trigger(realTime=BATCH)  # type: ignore[call-overload]
+        writer = writer.options(**{"kafka.bootstrap.servers": brokers, "topic": "matches"})
+        query = writer.option("checkpointLocation", str(folder / "real-time")).start()
+        try:
+            return _run(brokers, rate, seconds, query)
+        finally:
+            query.stop()
+
+
+def _run(brokers: str, rate: int, seconds: float, query: object) -> Latencies:
+    consumer = Consumer(
+        {"bootstrap.servers": brokers, "group.id": "bench", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 1000}
+    )
+    consumer.subscribe(["matches"])
+    received: list[tuple[int, float]] = []
+    done = threading.Event()
+
+    def listen() -> None:
+        while not done.is_set():
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                received.append((json.loads(message.value() or b"")["events"]["e"], time.perf_counter()))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 0})
+    draw = np.random.default_rng(1)
+    flows = draw.uniform(350, 600, rate * int(WARM_UP + seconds) + 1)
+    pushed: list[float] = []
+    start = time.perf_counter()
+    for number, flow in enumerate(flows):
+        due = start + number / rate
+        while (left := due - time.perf_counter()) > 0:
+            time.sleep(left)
+        record = {"stream": STREAM.name, "id": number, "time": time.time_ns() // 1000}
+        record |= {"sensorID": f"S{draw.integers(SENSORS)}", "flowrate": round(float(flow), 3)}
+        text = json.dumps(record)
+        pushed.append(time.perf_counter())
+        producer.produce("readings", text)
+        producer.poll(0)
+    producer.flush(10)
+    time.sleep(2)
+    done.set()
+    listener.join()
+    consumer.close()
+    first = rate * int(WARM_UP)
+    found = [1000 * (at - pushed[event]) for event, at in received if event >= first]
+    batches = len(getattr(query, "recentProgress"))  # noqa: B009 - a query of classic Spark or of Connect
+    return Latencies(np.array(found), len(pushed), batches)
