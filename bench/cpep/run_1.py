@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -20,8 +20,14 @@ FLINK_WARM_UP: Final = 75.0
 FLINK_QUICK_WARM_UP: Final = 12.0
 #: Flink sustains a load if so much of what is due is received, at every level.
 SUSTAINED: Final = 0.98
-#: The overload beside Flink: so many times the copies of the heaviest load.
-OVERLOAD: Final = 1.5
+#: Beside Flink, loads go on from the heaviest of ours in such steps until it does not sustain one; at most so many.
+STEP: Final = 1.25
+MOST_STEPS: Final = 8
+#: The stated overload: so many times the copies of the first load that Flink does not sustain.
+OVERLOAD: Final = 1.25
+#: The quick form without Flink has as many runs as "in 9 of 10" needs, each short.
+QUICK_RUNS: Final = 10
+QUICK_SECONDS: Final = 1.5
 WAYS: Final = {"log off": False, "log on": True}
 #: Table 1 of the paper, for 3, 6, 9, 12 and 15 middle copies.
 PAPER: Final = {
@@ -33,7 +39,7 @@ Runs = dict[str, list[list[Outcome]]]
 
 
 def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flink_warm_up: float = 0.0) -> Report:
-    """The whole set; beside `flink` the log is off, and a stated overload is added."""
+    """The whole set; beside `flink` the log is off, and loads go on until it sustains none, and to an overload."""
     report = Report(
         "cpep-1",
         "Does the high level keep its latency while the middle level grows until the cores are full?",
@@ -45,13 +51,11 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
     copies = copies_of_a(form, report)
     if form.copies is None:
         copies = sorted({BASE["middle"], *copies})
-    overload = round(copies[-1] * OVERLOAD) if flink is not None else None
-    loads = [*copies, *([] if overload is None else [overload])]
     turns = Turns(report, out, form)
     runs: Runs = {"log off": [], "log on": []} if flink is None else {"log off": [], "Flink": []}
-    for middle in loads:
-        work = graph_a(middle)
-        cases = {f"{middle} {way}": form.case(work, log=WAYS.get(way, False)) for way in runs}
+
+    def run_all(middle: int) -> None:
+        cases = {f"{middle} {way}": form.case(graph_a(middle), log=WAYS.get(way, False)) for way in runs}
         services = {}
         if flink is not None:
             name = f"{middle} Flink"
@@ -59,6 +63,14 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
             services[name] = flink
         for way, found in zip(runs, turns.take(cases, services).values(), strict=True):
             runs[way].append(found)
+
+    for middle in copies:
+        run_all(middle)
+    loads = list(copies)
+    if flink is not None:
+        for middle in beyond(loads, lambda place: sustains(graph_a(loads[place]), runs["Flink"][place])):
+            run_all(middle)
+            loads.append(middle)
     latency_plots(report, loads, "middle copies", runs)
     _throughput(report, loads, runs)
     report.tables.append(_table(loads, runs))
@@ -67,9 +79,24 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
     report.bars.append(Bar("engine's resident memory, base load", base, 20, "at_most", "MB"))
     _memory(report, loads, runs)
     if flink is not None:
-        _beside_flink(report, copies, loads, runs)
+        _beside_flink(report, loads, runs)
     note_load(report, [r for at in runs.values() for found in at for r in found])
     return report
+
+
+def beyond(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterator[int]:
+    """Heavier and heavier loads until the last one is not sustained, and then an overload.
+
+    `loads` has what was run so far, and `is_sustained` says of one by its place whether it was.
+    """
+    steps = 0
+    while is_sustained(len(loads) - 1) and steps < MOST_STEPS:
+        yield math.ceil(loads[-1] * STEP)
+        steps += 1
+    broken = [middle for place, middle in enumerate(loads) if not is_sustained(place)]
+    overload = math.ceil((broken[0] if broken else loads[-1]) * OVERLOAD)
+    if overload > loads[-1]:
+        yield overload
 
 
 def _high_bars(report: Report, runs: Runs, within: int) -> None:
@@ -135,8 +162,8 @@ def sustains(work: Workload, found: Sequence[Outcome]) -> bool:
     )
 
 
-def _beside_flink(report: Report, copies: Sequence[int], loads: Sequence[int], runs: Runs) -> None:
-    sustained = [p for p, middle in enumerate(copies) if sustains(graph_a(middle), runs["Flink"][p])]
+def _beside_flink(report: Report, loads: Sequence[int], runs: Runs) -> None:
+    sustained = [place for place, middle in enumerate(loads) if sustains(graph_a(middle), runs["Flink"][place])]
 
     def ratio(place: int, level: str) -> float:
         ours, theirs = (fmean(r.ms(level, 99) for r in runs[way][place]) for way in ("log off", "Flink"))
@@ -146,7 +173,7 @@ def _beside_flink(report: Report, copies: Sequence[int], loads: Sequence[int], r
         highest = max(sustained)
         report.bars.append(
             Bar(
-                f"Flink's high p99 over ours, {copies[highest]} copies, the highest load that Flink sustains",
+                f"Flink's high p99 over ours, {loads[highest]} copies, the highest load that Flink sustains",
                 ratio(highest, "high"),
                 10,
                 "at_least",
@@ -161,6 +188,8 @@ def _beside_flink(report: Report, copies: Sequence[int], loads: Sequence[int], r
         report.bars.append(
             Bar("Flink's high p99 over ours, at the highest load that Flink sustains", math.nan, 10, "at_least")
         )
+    if len(sustained) == len(loads):
+        report.notes.append("Flink sustained all of the loads, also the last one, which was to be too much for it")
     report.bars.append(
         Bar(f"Flink's high p99 over ours, overload of {loads[-1]} copies", ratio(-1, "high"), 100, "at_least")
     )
@@ -174,6 +203,8 @@ def main() -> None:
     options = arguments(__doc__, peers=("flink",))
     form = form_of(options.quick)
     if options.peer is None:
+        if options.quick:
+            form = replace(form, repeats=QUICK_RUNS, seconds=QUICK_SECONDS)
         measure(form, options.out).save(options.out)
         return
     from cpep.peer import FlinkService, build

@@ -13,6 +13,7 @@ use crate::log::frame::{self, Found};
 use crate::log::restored::Restored;
 use crate::log::{Error, Follower, StreamSchema, consumers, fingerprint, follower, schema};
 use crate::python::guard;
+use crate::python_service::PyEngine;
 use crate::record::{self, Encoder, IdRef, Record, Schema};
 use crate::value::Val;
 
@@ -28,14 +29,15 @@ fn parse_streams(streams: &str) -> PyResult<Vec<StreamSchema>> {
 }
 
 /// Runs an intake until a signal comes by `signal_fd`; `ready` is called when it listens, with its addresses and whether it
-/// has the real-time priority that was asked for.
+/// has the real-time priority that was asked for. An engine in the same process is given what was written on the intake's thread.
 #[pyfunction]
-#[pyo3(signature = (config, signal_fd=None, ready=None))]
+#[pyo3(signature = (config, signal_fd=None, ready=None, engine=None))]
 pub(crate) fn run_intake(
     py: Python<'_>,
     config: &str,
     signal_fd: Option<i32>,
     ready: Option<&Bound<'_, PyAny>>,
+    engine: Option<&PyEngine>,
 ) -> PyResult<()> {
     guard(|| {
         let config = Config::parse(config).map_err(PyValueError::new_err)?;
@@ -43,6 +45,11 @@ pub(crate) fn run_intake(
         let borrowed = signal_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         let signal = borrowed.map(|fd| fd.try_clone_to_owned()).transpose()?;
         let mut server = py.detach(|| Server::open(config, signal)).map_err(PyOSError::new_err)?;
+        if let Some(engine) = engine {
+            let relay = engine.relay();
+            relay.begin();
+            server.tell(move || relay.come());
+        }
         if let Some(ready) = ready {
             ready.call1((server.addresses(), server.realtime()))?;
         }

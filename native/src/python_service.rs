@@ -24,7 +24,7 @@ use crate::python_shown::Shown;
 use crate::service::change::Changed;
 use crate::service::derived::{Announced, TO_LOG};
 use crate::service::engine::{Accepted, Engine};
-use crate::service::feeder::Feeder;
+use crate::service::feeder::{Feeder, Relay};
 use crate::service::knowing::{self, Update};
 use crate::service::lane::{Lane, LaneSpec, Refused};
 use crate::service::matches::Matches;
@@ -57,6 +57,8 @@ pub struct PyEngine {
     pub(crate) engine: Engine,
     /// What feeds it from a log, if something does.
     feeder: Mutex<Option<Feeder>>,
+    /// How an intake in this process tells that.
+    relay: Arc<Relay>,
     /// The lanes of queries, and for each query its lane, its number there, and its names.
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// How far derived streams have come.
@@ -146,6 +148,7 @@ impl PyEngine {
             Ok(PyEngine {
                 engine,
                 feeder: Mutex::default(),
+                relay: Arc::default(),
                 lanes: Mutex::default(),
                 announced: Arc::default(),
                 supplies: Mutex::default(),
@@ -269,7 +272,7 @@ impl PyEngine {
     fn follow(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         guard(|| {
             let shared = self.engine.share();
-            let feeder = py.detach(|| Feeder::start(shared, folder));
+            let feeder = py.detach(|| Feeder::start(shared, folder, Arc::clone(&self.relay)));
             *lock(py, &self.feeder) = Some(feeder.map_err(|error| PyOSError::new_err(error.to_string()))?);
             Ok(())
         })
@@ -480,6 +483,13 @@ impl PyEngine {
                 is_over
             }))
         })
+    }
+}
+
+impl PyEngine {
+    /// How an intake in this process tells it what was written.
+    pub(crate) fn relay(&self) -> Arc<Relay> {
+        Arc::clone(&self.relay)
     }
 }
 

@@ -166,11 +166,15 @@ class Standing:
         """How many events are in memory, over all queries."""
 
 def run_intake(
-    config: str, signal_fd: int | None = None, ready: Callable[[list[str], bool | None], object] | None = None
+    config: str,
+    signal_fd: int | None = None,
+    ready: Callable[[list[str], bool | None], object] | None = None,
+    engine: Engine | None = None,
 ) -> None:
     """Runs an intake (native/src/intake) until a signal comes by `signal_fd`, whose numbers it reads there.
 
-    `ready` gets its addresses, and whether it has the real-time priority that was asked for.
+    `ready` gets its addresses, and whether it has the real-time priority that was asked for. An engine that follows the
+    same log from then on is pushed what was written on the intake's own thread.
     """
 
 def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:

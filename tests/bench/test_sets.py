@@ -70,6 +70,28 @@ def test_the_overload_gives_a_report(tmp_path: Path) -> None:
     assert not list(overload.unbalanced({"streams": {}, "operators": {}, "consumers": {}}))
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (2, [3, 10, 20]),  # fails with the first already: 1.25 times 3 was passed by a load of ours
+        (15, [3, 10, 20, 25]),
+        (30, [3, 10, 20, 25, 32, 40]),
+    ],
+)
+def test_beside_a_peer_loads_go_on_until_it_fails_and_to_an_overload(limit: int, expected: list[int]) -> None:
+    loads = [3, 10, 20]
+    for middle in run_1.beyond(loads, lambda place: loads[place] <= limit):
+        loads.append(middle)  # noqa: PERF402 (it looks at what it made grow)
+    assert loads == expected
+
+
+def test_a_peer_that_never_fails_ends_the_steps() -> None:
+    loads = [4]
+    for middle in run_1.beyond(loads, lambda _: True):
+        loads.append(middle)  # noqa: PERF402 (it looks at what it made grow)
+    assert len(loads) == 1 + run_1.MOST_STEPS + 1
+
+
 def _saved(report: Report, folder: Path) -> None:
     report.save(folder)
     assert report.bars

@@ -58,6 +58,11 @@ impl Rank {
         }
     }
 
+    /// So much of the turn was the engine's.
+    pub(super) fn leave_out(&mut self, nanoseconds: u64) {
+        self.busy.leave_out(nanoseconds);
+    }
+
     /// A turn has ended.
     pub(super) fn account(&mut self) {
         if self.ordinary_until.is_some() {

@@ -26,6 +26,7 @@ use super::sequencer::Sequencer;
 use super::wire::Refusal;
 use crate::log::{Log, schema};
 use crate::record::{Encoder, Schema};
+use crate::service::scheduling::monotonic;
 
 /// What may be written and not synced; beyond it nothing is read.
 const MAX_UNSYNCED: usize = 64 << 20;
@@ -100,6 +101,8 @@ pub struct Server {
     last_tick: Instant,
     pub(super) signals: Option<File>,
     realtime: Option<bool>,
+    /// Called when what came was written, if someone in this process wants to know.
+    written: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Server {
@@ -177,7 +180,13 @@ impl Server {
             last_tick: Instant::now(),
             signals: signal.map(File::from),
             realtime,
+            written: None,
         })
+    }
+
+    /// Calls this on its thread when what came was written, before it is acknowledged. It should not take long.
+    pub fn tell(&mut self, written: impl Fn() + Send + 'static) {
+        self.written = Some(Box::new(written));
     }
 
     /// Where it listens.
@@ -230,6 +239,13 @@ impl Server {
                 self.turns()?;
             }
             self.commit_or_wait()?;
+            if let Some(written) = &self.written {
+                let began = monotonic();
+                written();
+                if let Some(rank) = &mut rank {
+                    rank.leave_out(monotonic() - began);
+                }
+            }
             self.acknowledge()?;
             if self.last_tick.elapsed() >= TICK {
                 self.tick();

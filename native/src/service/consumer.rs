@@ -31,7 +31,7 @@ impl ConsumerQueue {
         }
     }
 
-    /// Puts an event in; the oldest, if it had to go.
+    /// Puts an event in; the oldest, if it had to go. Who waits is not woken: see `wake`.
     #[inline]
     pub fn push(&self, token: Token, marks: u8) -> Option<Token> {
         let mut events = self.events.lock();
@@ -40,8 +40,13 @@ impl ConsumerQueue {
         events.push_back((token, marks));
         self.waiting.store(events.len(), Ordering::SeqCst);
         drop(events);
-        self.readers.wake();
         lost.map(|(token, _)| token)
+    }
+
+    /// Wakes a reader, if one waits; after a push that nobody took at once.
+    #[inline]
+    pub fn wake(&self) {
+        self.readers.wake();
     }
 
     /// The next event and its labels.
@@ -62,14 +67,23 @@ impl ConsumerQueue {
             if let Some(found) = self.pop() {
                 return Some(found);
             }
+            if !self.wait_for_one(deadline, &give_up) {
+                return None;
+            }
+        }
+    }
+
+    /// Waits until there is an event, which it leaves there; false if none came in time, or `give_up` says so.
+    pub fn wait_for_one(&self, deadline: Option<Instant>, give_up: impl Fn() -> bool) -> bool {
+        loop {
+            if !self.is_empty() {
+                return true;
+            }
             let seen = self.readers.enlist();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !self.is_empty() || give_up() || left == Some(Duration::ZERO) {
                 self.readers.delist();
-                if self.is_empty() {
-                    return None;
-                }
-                continue;
+                return !self.is_empty();
             }
             self.readers.sleep(seen, left);
         }

@@ -18,6 +18,7 @@ use crate::service::change::{Changes, Control, change};
 use crate::service::graph::Graph;
 use crate::service::operators::Given;
 use crate::service::parts::{Consumer, Stream};
+use crate::service::processor::Level;
 use crate::service::removed::Removed;
 use crate::service::report::{consumer_report, operator_report, stream_report};
 use crate::service::scheduling::monotonic;
@@ -73,6 +74,18 @@ impl Shared {
         schema: &Schema,
         bytes: &[u8],
     ) -> Result<Accepted, record::Fault> {
+        self.put_to(graph, stream, schema, bytes, &mut |level| level.workers.wake())
+    }
+
+    /// The same, but `wake` is given the level of whose workers one is to be woken: now, or when what comes with it is there.
+    pub fn put_to(
+        &self,
+        graph: &Graph,
+        stream: &Stream,
+        schema: &Schema,
+        bytes: &[u8],
+        wake: &mut dyn FnMut(&Arc<Level>),
+    ) -> Result<Accepted, record::Fault> {
         let length = record::check_but_stream(bytes, schema)?;
         if self.is_stopping() {
             return Ok(Accepted::Closed);
@@ -107,7 +120,9 @@ impl Shared {
         } else {
             producer.level
         };
-        self.forward(graph, stream, level, token);
+        if let Some(level) = self.enqueue(graph, stream, level, token) {
+            wake(level);
+        }
         Ok(Accepted::Yes)
     }
 

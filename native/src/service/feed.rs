@@ -1,7 +1,7 @@
 //! Where what a consumer elsewhere gets comes from: a consumer's queue in the graph, or the matches of a query.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, json};
 
@@ -14,6 +14,7 @@ use crate::service::engine::Shared;
 use crate::service::matches::Matches;
 use crate::service::parcel::{Content, Parcel};
 use crate::service::parts::Consumer;
+use crate::service::pump::Pump;
 use crate::service::scheduling::LevelPolicy;
 
 /// What can be delivered.
@@ -25,8 +26,14 @@ pub trait Feed: Send + Sync {
     /// How the thread that delivers is to run.
     fn policy(&self) -> LevelPolicy;
 
-    /// Gives `take` the next, waited for at most so long; whether there was one.
-    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool;
+    /// Waits until there is something, at most so long, or until `give_up` says so to who is woken.
+    fn wait(&self, timeout: Duration, give_up: &dyn Fn() -> bool);
+
+    /// Gives `take` the next; whether there was one.
+    fn next(&self, take: &mut dyn FnMut(&Parcel<'_>)) -> bool;
+
+    /// From now on a pump delivers; None: from now on none does. Who brings something may ask it to do so at once.
+    fn is_served_by(&self, _pump: Option<&Arc<Pump>>) {}
 
     /// All that was given was written to those who read it.
     fn sent(&self) {}
@@ -56,9 +63,16 @@ impl Feed for ConsumerFeed {
         self.policy
     }
 
-    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+    fn wait(&self, timeout: Duration, give_up: &dyn Fn() -> bool) {
+        let is_over = || self.shared.is_stopping() || self.consumer.closed.get().is_some() || give_up();
+        self.consumer
+            .queue
+            .wait_for_one(Some(Instant::now() + timeout), is_over);
+    }
+
+    fn next(&self, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
         let shared = &*self.shared;
-        let Some((token, marks)) = shared.read(&self.consumer, Some(timeout)) else {
+        let Some((token, marks)) = shared.read(&self.consumer, Some(Duration::ZERO)) else {
             return false;
         };
         let graph = shared.graph();
@@ -77,6 +91,10 @@ impl Feed for ConsumerFeed {
         }
         shared.store.release(token, Fate::Used);
         true
+    }
+
+    fn is_served_by(&self, pump: Option<&Arc<Pump>>) {
+        self.consumer.pump.store(pump.cloned());
     }
 
     fn is_over(&self) -> bool {
@@ -109,8 +127,12 @@ impl Feed for MatchFeed {
         self.policy
     }
 
-    fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
-        let Some(delivery) = self.matches[self.number].next_to_send(timeout) else {
+    fn wait(&self, timeout: Duration, _give_up: &dyn Fn() -> bool) {
+        self.matches[self.number].wait(timeout);
+    }
+
+    fn next(&self, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+        let Some(delivery) = self.matches[self.number].next_to_send() else {
             return false;
         };
         take(&Parcel {

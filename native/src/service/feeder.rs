@@ -1,5 +1,8 @@
 //! Feeds an engine from the event log: a thread follows the log's tail in shared memory and pushes each record.
 //!
+//! If the intake is inside the same process, its own thread pushes what it has just written, so that no other need wake for it
+//! (`Relay`); the feeder's thread then only sees to what that left, and to what is to be written down.
+//!
 //! An event that the engine has no room for is passed over and counted, never waited for: a flood on one stream must not
 //! hold up what stands behind it in the log. The log keeps it in any case.
 //!
@@ -16,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
+
 use crate::log::follower::From;
 use crate::log::{Error, Follower, StreamSchema, consumers};
 use crate::record;
@@ -24,7 +29,9 @@ use crate::service::derived::TO_LOG;
 use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
 use crate::service::parts::{Consumer, Stream};
+use crate::service::processor::Level;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt};
+use crate::service::sync::PiMutex;
 
 /// Under this name the log knows how far the engine has come.
 pub const CONSUMER: &str = "engine";
@@ -49,6 +56,10 @@ const FOR_ONE: Duration = Duration::from_secs(1);
 const VERY_SOON: Duration = Duration::from_micros(50);
 /// So long what operators gave may take into the log when the engine ends in order.
 const AT_THE_END: Duration = Duration::from_secs(1);
+/// Workers are woken when what came together is there; at the latest after so many events.
+const TOGETHER: usize = 64;
+/// Batches, or parts of large ones, that are pushed before it looks to something else.
+const AT_ONCE: usize = 1024;
 
 /// What became of the log's events.
 #[derive(Debug, Default)]
@@ -71,8 +82,36 @@ pub struct Fed {
     pub trouble: Mutex<Option<String>>,
 }
 
+impl Fed {
+    fn say(&self, trouble: Option<String>) {
+        if let Ok(mut said) = self.trouble.lock() {
+            *said = trouble;
+        }
+    }
+}
+
+/// What an intake inside the process tells an engine by: that it has written something.
+#[derive(Default)]
+pub struct Relay {
+    is_used: AtomicBool,
+    feeding: ArcSwapOption<PiMutex<Feeding>>,
+}
+
+impl Relay {
+    /// The intake will call `come`; said before the feeder begins.
+    pub fn begin(&self) {
+        self.is_used.store(true, Ordering::SeqCst);
+    }
+
+    /// Pushes what is new in the log, on the caller's thread.
+    pub fn come(&self) {
+        if let Some(feeding) = &*self.feeding.load() {
+            while feeding.lock().feed() == Rest::More {}
+        }
+    }
+}
+
 /// A thread that feeds an engine; it ends with this, or with the engine.
-#[derive(Debug)]
 pub struct Feeder {
     /// What became of the log's events.
     pub fed: Arc<Fed>,
@@ -82,7 +121,7 @@ pub struct Feeder {
 
 impl Feeder {
     /// Follows the log in a folder: from where an engine last came to, or else from its beginning.
-    pub fn start(engine: Arc<Shared>, folder: PathBuf) -> Result<Feeder, Error> {
+    pub fn start(engine: Arc<Shared>, folder: PathBuf, relay: Arc<Relay>) -> Result<Feeder, Error> {
         let from = match consumers::committed(&folder, CONSUMER)? {
             Some(offset) => From::Offset(offset),
             None => From::First,
@@ -95,27 +134,38 @@ impl Feeder {
         let end = Follower::open(&folder, From::End, false)?.offset();
         let fed = Arc::new(Fed::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let mut feeding = Feeding {
-            engine,
-            folder,
+        let feeding = Arc::new(PiMutex::new(Feeding {
+            engine: Arc::clone(&engine),
             follower,
             fed: Arc::clone(&fed),
-            stop: Arc::clone(&stop),
+            pushed: None,
             streams: Vec::new(),
             seen: None,
             greatest: Vec::new(),
+            came: Vec::new(),
             to_log: Vec::new(),
-            leaving: None,
+            to_wake: Vec::new(),
+            stop: Arc::clone(&stop),
             behind: end,
             slow_until: Instant::now() + CATCHING_UP,
+        }));
+        let mut keeper = Keeper {
+            engine,
+            folder,
+            fed: Arc::clone(&fed),
+            stop: Arc::clone(&stop),
+            relay: relay.is_used.load(Ordering::SeqCst).then_some(relay),
+            feeding,
+            leaving: None,
         };
         let thread = thread::Builder::new()
             .name("cep-feeder".into())
-            .spawn(move || feeding.run());
+            .spawn(move || keeper.run())
+            .map_err(|error| Error::Io("start a thread for", PathBuf::new(), error))?;
         Ok(Feeder {
             fed,
             stop,
-            thread: Some(thread.map_err(|error| Error::Io("start a thread for", PathBuf::new(), error))?),
+            thread: Some(thread),
         })
     }
 }
@@ -139,25 +189,30 @@ enum Known {
     Unfit,
 }
 
-struct Feeding {
+/// Why it pushes nothing more for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It was enough; there may be more.
+    More,
+    /// All was.
+    End,
+    /// Too much waits for the log.
+    Unlogged,
+    /// The log can't be read.
+    Trouble,
+}
+
+/// The feeder's thread.
+struct Keeper {
     engine: Arc<Shared>,
     folder: PathBuf,
-    follower: Follower,
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
-    /// By the log's number of a stream, the engine's.
-    streams: Vec<Known>,
-    /// What that was found with: the engine's graph, and the log's streams.
-    seen: Option<(Arc<Graph>, u64)>,
-    /// By the log's number of a stream, the greatest time of the batch.
-    greatest: Vec<i64>,
-    /// The ways into the log.
-    to_log: Vec<Arc<Consumer>>,
-    /// What is to be committed next, where there are such.
+    /// Of an intake inside, until it has it: while what was in the log before comes, this thread feeds.
+    relay: Option<Arc<Relay>>,
+    feeding: Arc<PiMutex<Feeding>>,
+    /// What is to be committed next, where operators' events go into the log.
     leaving: Option<Leaving>,
-    /// Where the log ended when this began; what is before that comes one at a time, until then.
-    behind: u64,
-    slow_until: Instant,
 }
 
 /// An offset whose events may not have left the graph, or what came of them may not be in the log.
@@ -168,30 +223,155 @@ struct Leaving {
     ways: Option<Vec<(Arc<Consumer>, u64)>>,
 }
 
-impl Feeding {
+impl Keeper {
     fn run(&mut self) {
         // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
         let _ = adopt(Policy::RoundRobin(WATCHDOG));
         let mut committed = Instant::now();
+        let mut relayed: Option<Arc<Relay>> = None;
         while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
-            self.look();
-            match self.feed() {
-                Ok(true) => {}
-                Ok(false) => {
-                    let _ = self.follower.wait(PATIENCE);
-                }
-                Err(error) => {
-                    self.say(Some(error.to_string()));
-                    thread::sleep(PATIENCE);
-                }
+            let mut feeding = self.feeding.lock();
+            let rest = feeding.feed();
+            if rest == Rest::End
+                && feeding.follower.offset() >= feeding.behind
+                && let Some(relay) = self.relay.take()
+            {
+                relay.feeding.store(Some(Arc::clone(&self.feeding)));
+                relayed = Some(relay);
+                // What came meanwhile nobody was told of.
+                continue;
+            }
+            if rest == Rest::End && relayed.is_none() {
+                // Nobody else wants what is locked.
+                let _ = feeding.follower.wait(PATIENCE);
+            }
+            drop(feeding);
+            match rest {
+                Rest::Unlogged => thread::sleep(SOON),
+                Rest::Trouble => thread::sleep(PATIENCE),
+                Rest::End if relayed.is_some() => thread::sleep(PATIENCE),
+                Rest::End | Rest::More => {}
             }
             if committed.elapsed() >= COMMITTED_EVERY {
                 self.commit_what_left();
                 committed = Instant::now();
             }
         }
+        if let Some(relay) = relayed {
+            relay.feeding.store(None);
+        }
         self.commit_at_the_end();
         *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Commits how far it has come; where operators' events go into the log, how far the log has them.
+    fn commit_what_left(&mut self) {
+        let offset = self.fed.offset.load(Ordering::Acquire);
+        let to_log = self.feeding.lock().to_log.clone();
+        if to_log.is_empty() && self.leaving.is_none() {
+            self.commit(offset);
+            return;
+        }
+        let leaving = self.leaving.get_or_insert_with(|| Leaving {
+            offset,
+            since: Instant::now(),
+            ways: None,
+        });
+        if leaving.ways.is_none() {
+            let waited = leaving.since.elapsed();
+            if waited >= LEFT_AFTER || (waited >= COMMITTED_EVERY && is_quiet(&self.engine)) {
+                leaving.ways = Some(to_bring(&to_log));
+            }
+        }
+        if leaving.ways.as_deref().is_some_and(have_brought) {
+            let offset = leaving.offset;
+            self.leaving = None;
+            self.commit(offset);
+        }
+    }
+
+    /// Waits a moment for what is on its way into the log, so that the next engine need not read it again.
+    fn commit_at_the_end(&self) {
+        let to_log = self.feeding.lock().to_log.clone();
+        if !to_log.is_empty() {
+            let deadline = Instant::now() + AT_THE_END;
+            if !self.engine.settle(AT_THE_END) {
+                return;
+            }
+            let ways = to_bring(&to_log);
+            while !have_brought(&ways) {
+                if Instant::now() >= deadline {
+                    return;
+                }
+                thread::sleep(SOON);
+            }
+        }
+        self.commit(self.fed.offset.load(Ordering::Acquire));
+    }
+
+    fn commit(&self, offset: u64) {
+        if offset > 0 {
+            match consumers::commit(&self.folder, CONSUMER, offset) {
+                Ok(()) => self.fed.say(None),
+                Err(error) => self.fed.say(Some(error.to_string())),
+            }
+        }
+    }
+}
+
+/// How far the log was pushed.
+struct Feeding {
+    engine: Arc<Shared>,
+    follower: Follower,
+    fed: Arc<Fed>,
+    /// How many records of the batch that the follower stands at were pushed, if not all were.
+    pushed: Option<usize>,
+    /// By the log's number of a stream, the engine's.
+    streams: Vec<Known>,
+    /// What that was found with: the engine's graph, and the log's streams.
+    seen: Option<(Arc<Graph>, u64)>,
+    /// By the log's number of a stream, the greatest time of what came together, and of which streams that is.
+    greatest: Vec<i64>,
+    came: Vec<u16>,
+    /// The ways into the log.
+    to_log: Vec<Arc<Consumer>>,
+    /// The levels of whose workers one is to be woken.
+    to_wake: Vec<Arc<Level>>,
+    stop: Arc<AtomicBool>,
+    /// Where the log ended when this began; what is before that comes one at a time, until then.
+    behind: u64,
+    slow_until: Instant,
+}
+
+impl Feeding {
+    /// Pushes what is there, up to a bound.
+    fn feed(&mut self) -> Rest {
+        self.look();
+        let mut together = 0_usize;
+        let rest = loop {
+            match self.push_some() {
+                Ok(None) => {}
+                Ok(Some(rest)) => break rest,
+                Err(error) => {
+                    self.fed.say(Some(error.to_string()));
+                    break Rest::Trouble;
+                }
+            }
+            together += 1;
+            if self.pushed.is_some() || together.is_multiple_of(TOGETHER) {
+                self.wake();
+            }
+            if together == AT_ONCE {
+                break Rest::More;
+            }
+        };
+        self.wake();
+        self.hear();
+        rest
+    }
+
+    fn wake(&mut self) {
+        self.to_wake.drain(..).for_each(|level| level.workers.wake());
     }
 
     /// Finds the engine's streams among the log's, if either has changed.
@@ -199,7 +379,11 @@ impl Feeding {
         let (graph, generation) = (self.engine.current.load(), self.follower.generation());
         let is_seen = |(seen, known): &(Arc<Graph>, u64)| Arc::ptr_eq(seen, &graph) && *known == generation;
         if !self.seen.as_ref().is_some_and(is_seen) {
+            // Before the numbers mean others.
+            self.hear();
             self.streams = self.matched(&graph);
+            self.greatest.clear();
+            self.greatest.resize(self.streams.len(), i64::MIN);
             let leaving = graph.leaving.consumers.iter();
             let is_way = |consumer: &&Arc<Consumer>| consumer.spec.name.starts_with(TO_LOG);
             self.to_log = graph
@@ -221,22 +405,39 @@ impl Feeding {
         }
     }
 
-    /// Pushes the next batch; whether there was one.
-    fn feed(&mut self) -> Result<bool, Error> {
-        if !self.follower.advance()? {
-            return Ok(false);
+    /// Pushes some of the next batch, or what is left of the last; or says why it has nothing to push.
+    fn push_some(&mut self) -> Result<Option<Rest>, Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Some(Rest::End));
         }
-        self.look();
+        if self.pushed.is_none() {
+            if !self.follower.advance()? {
+                return Ok(Some(Rest::End));
+            }
+            self.look();
+        }
+        let pushed = self.pushed.take().unwrap_or(0);
         let (Some(batch), Some((graph, _))) = (self.follower.batch(), &self.seen) else {
-            return Ok(false);
+            return Ok(Some(Rest::End));
         };
-        self.greatest.clear();
-        self.greatest.resize(self.streams.len(), i64::MIN);
-        for (offset, bytes) in batch.records() {
-            if let Some(greatest) = self.greatest.get_mut(usize::from(record::stream(bytes))) {
+        let to_wake = &mut self.to_wake;
+        for (place, (offset, bytes)) in batch.records().enumerate().skip(pushed) {
+            if place == pushed + TOGETHER {
+                self.pushed = Some(place);
+                return Ok(None);
+            }
+            if self.to_log.iter().any(|way| way.queue.len() > UNLOGGED) {
+                self.pushed = Some(place);
+                return Ok(Some(Rest::Unlogged));
+            }
+            let number = record::stream(bytes);
+            if let Some(greatest) = self.greatest.get_mut(usize::from(number)) {
+                if *greatest == i64::MIN {
+                    self.came.push(number);
+                }
                 *greatest = (*greatest).max(record::time(bytes));
             }
-            let stream = match self.streams.get(usize::from(record::stream(bytes))) {
+            let stream = match self.streams.get(usize::from(number)) {
                 Some(Known::As(stream)) => stream,
                 Some(Known::Unread) => {
                     self.fed.unread.fetch_add(1, Ordering::Relaxed);
@@ -247,46 +448,47 @@ impl Feeding {
                     continue;
                 }
             };
-            while self.to_log.iter().any(|way| way.queue.len() > UNLOGGED) && !self.stop.load(Ordering::Relaxed) {
-                thread::sleep(SOON);
-            }
-            let counter = match self.engine.push_to(graph, stream, &stream.spec.schema, bytes) {
+            let wake = &mut |level: &Arc<Level>| {
+                if !to_wake.iter().any(|known| Arc::ptr_eq(known, level)) {
+                    to_wake.push(Arc::clone(level));
+                }
+            };
+            let put = self.engine.put_to(graph, stream, &stream.spec.schema, bytes, wake);
+            let counter = match put {
                 Ok(Accepted::Yes) => &self.fed.accepted,
                 Ok(Accepted::Full) => &self.fed.full,
                 Ok(Accepted::Duplicate) => &self.fed.duplicate,
                 Ok(Accepted::Unread) => &self.fed.unread,
-                Ok(Accepted::Closed) => return Ok(false),
+                Ok(Accepted::Closed) => return Ok(Some(Rest::End)),
                 Err(_) => &self.fed.unfit,
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if !self.to_log.is_empty() && offset < self.behind {
-                self.let_pass();
+                to_wake.drain(..).for_each(|level| level.workers.wake());
+                let_pass(&self.engine, &self.stop, self.slow_until);
             }
         }
         self.fed.offset.store(self.follower.offset(), Ordering::Release);
-        self.hear();
-        Ok(true)
+        Ok(None)
     }
 
-    /// Waits until what was fed has gone through the graph.
-    fn let_pass(&self) {
-        let until = self.slow_until.min(Instant::now() + FOR_ONE);
-        while !is_quiet(&self.engine) && Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
-            thread::sleep(VERY_SOON);
+    /// Notes how far the streams of what came have come.
+    fn hear(&mut self) {
+        if self.came.is_empty() {
+            return;
         }
-    }
-
-    /// Notes how far the streams of the batch have come.
-    fn hear(&self) {
         let Ok(mut heard) = self.fed.heard.lock() else { return };
-        for (stream, greatest) in self.follower.streams().iter().zip(&self.greatest) {
-            if *greatest == i64::MIN {
+        let now = Instant::now();
+        for number in self.came.drain(..) {
+            let place = usize::from(number);
+            let greatest = std::mem::replace(&mut self.greatest[place], i64::MIN);
+            let Some(stream) = self.follower.streams().get(place) else {
                 continue;
-            }
+            };
             match heard.get_mut(&stream.name) {
-                Some(known) => *known = (known.0.max(*greatest), Instant::now()),
+                Some(known) => *known = (known.0.max(greatest), now),
                 None => {
-                    heard.insert(stream.name.clone(), (*greatest, Instant::now()));
+                    heard.insert(stream.name.clone(), (greatest, now));
                 }
             }
         }
@@ -313,63 +515,13 @@ impl Feeding {
         };
         streams.map(known).collect()
     }
+}
 
-    /// Commits how far it has come; where operators' events go into the log, how far the log has them.
-    fn commit_what_left(&mut self) {
-        let offset = self.fed.offset.load(Ordering::Acquire);
-        if self.to_log.is_empty() && self.leaving.is_none() {
-            self.commit(offset);
-            return;
-        }
-        let leaving = self.leaving.get_or_insert_with(|| Leaving {
-            offset,
-            since: Instant::now(),
-            ways: None,
-        });
-        if leaving.ways.is_none() {
-            let waited = leaving.since.elapsed();
-            if waited >= LEFT_AFTER || (waited >= COMMITTED_EVERY && is_quiet(&self.engine)) {
-                leaving.ways = Some(to_bring(&self.to_log));
-            }
-        }
-        if leaving.ways.as_deref().is_some_and(have_brought) {
-            let offset = leaving.offset;
-            self.leaving = None;
-            self.commit(offset);
-        }
-    }
-
-    /// Waits a moment for what is on its way into the log, so that the next engine need not read it again.
-    fn commit_at_the_end(&mut self) {
-        if !self.to_log.is_empty() {
-            let deadline = Instant::now() + AT_THE_END;
-            if !self.engine.settle(AT_THE_END) {
-                return;
-            }
-            let ways = to_bring(&self.to_log);
-            while !have_brought(&ways) {
-                if Instant::now() >= deadline {
-                    return;
-                }
-                thread::sleep(SOON);
-            }
-        }
-        self.commit(self.fed.offset.load(Ordering::Acquire));
-    }
-
-    fn commit(&self, offset: u64) {
-        if offset > 0 {
-            match consumers::commit(&self.folder, CONSUMER, offset) {
-                Ok(()) => self.say(None),
-                Err(error) => self.say(Some(error.to_string())),
-            }
-        }
-    }
-
-    fn say(&self, trouble: Option<String>) {
-        if let Ok(mut said) = self.fed.trouble.lock() {
-            *said = trouble;
-        }
+/// Waits until what was fed has gone through the graph.
+fn let_pass(engine: &Shared, stop: &AtomicBool, slow_until: Instant) {
+    let until = slow_until.min(Instant::now() + FOR_ONE);
+    while !is_quiet(engine) && Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        thread::sleep(VERY_SOON);
     }
 }
 

@@ -109,9 +109,9 @@ impl Matches {
         self.take(timeout, false)
     }
 
-    /// The next match for somebody elsewhere: it is read when `sent` says so.
-    pub fn next_to_send(&self, timeout: Duration) -> Option<Arc<Delivery>> {
-        self.take(Some(timeout), true)
+    /// The next match for somebody elsewhere, if there is one: it is read when `sent` says so.
+    pub fn next_to_send(&self) -> Option<Arc<Delivery>> {
+        self.take(Some(Duration::ZERO), true)
     }
 
     /// What was taken to be sent was sent, all of it.
@@ -120,13 +120,24 @@ impl Matches {
     }
 
     fn take(&self, timeout: Option<Duration>, is_to_send: bool) -> Option<Arc<Delivery>> {
+        let mut waiting = self.some(timeout)?;
+        waiting.taken = Instant::now();
+        waiting.is_on_its_way |= is_to_send;
+        waiting.matches.pop_front()
+    }
+
+    /// Waits until there is one, at most so long, and leaves it there.
+    pub fn wait(&self, timeout: Duration) {
+        drop(self.some(Some(timeout)));
+    }
+
+    /// What waits, as soon as something does.
+    fn some(&self, timeout: Option<Duration>) -> Option<MutexGuard<'_, Waiting>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut waiting = self.lock();
         loop {
-            if let Some(found) = waiting.matches.pop_front() {
-                waiting.taken = Instant::now();
-                waiting.is_on_its_way |= is_to_send;
-                return Some(found);
+            if !waiting.matches.is_empty() {
+                return Some(waiting);
             }
             if waiting.is_over {
                 return None;

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Instant;
 
+use arc_swap::ArcSwapOption;
+
 use crate::record::Kind;
 use crate::service::binding::Binding;
 use crate::service::books::{ConsumerBook, Counter, OperatorBook, StreamBook};
@@ -16,6 +18,7 @@ use crate::service::consumer::ConsumerQueue;
 use crate::service::histogram::Histogram;
 use crate::service::instance::Instance;
 use crate::service::processor::State;
+use crate::service::pump::Pump;
 use crate::service::spec::{ConsumerSpec, OperatorSpec, Spec, Stale, StreamSpec};
 use crate::service::sync::PiMutex;
 
@@ -109,6 +112,8 @@ pub struct Operator {
     pub book: OperatorBook,
     /// How long it runs.
     pub run_times: Histogram,
+    /// How long it has run lately, in nanoseconds.
+    pub usual: AtomicU64,
     /// What it failed of last.
     pub trouble: PiMutex<Option<String>>,
     /// Times that the watchdog found it not to return.
@@ -196,6 +201,8 @@ impl Unbuilt {
             level: AtomicUsize::new(self.level),
             book: self.book,
             run_times: Histogram::default(),
+            // As nobody knows yet: a second.
+            usual: AtomicU64::new(1_000_000_000),
             trouble: PiMutex::new(None),
             stuck: Counter::default(),
             node: UnsafeCell::new(Node {
@@ -218,6 +225,8 @@ pub struct Consumer {
     pub queue: ConsumerQueue,
     /// What happened at it.
     pub book: ConsumerBook,
+    /// Who delivers to its clients, if it has any.
+    pub pump: ArcSwapOption<Pump>,
     /// From the push of the last supplier event to the push to it.
     pub latency: Histogram,
     /// Since when nothing more comes, if that is so.
@@ -234,6 +243,7 @@ impl Consumer {
             input: spec.name_of(consumer.input).to_owned(),
             queue: ConsumerQueue::new(consumer.capacity),
             book: ConsumerBook::default(),
+            pump: ArcSwapOption::empty(),
             latency: Histogram::default(),
             closed: OnceLock::new(),
             logged: AtomicU64::new(0),

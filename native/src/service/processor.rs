@@ -122,6 +122,11 @@ pub(super) fn has_input(place: &Place, state: &State) -> bool {
     !place.input.is_empty() || state.before.iter().any(|input| !input.is_empty())
 }
 
+/// How many supplier events wait at a level whose lock is held.
+pub(super) fn input_length(place: &Place, state: &State) -> usize {
+    place.input.len() + state.before.iter().map(|input| input.len()).sum::<usize>()
+}
+
 impl Shared {
     /// Books an event that an operator let go of.
     pub(super) fn ended(&self, operator: &Operator, edge: usize, token: Token, fate: Fate) {
@@ -153,7 +158,7 @@ impl Shared {
     /// Only one thread runs the operator, so that its events come to each reader in their order.
     pub fn share(&self, operator: &Operator, token: Token, head: Head) {
         if let Some(producer) = self.graph().producer(token.ring()) {
-            self.push_to_consumers(&producer.readers, &token, &head);
+            self.push_to_consumers(&producer.readers, &token, &head, Some(producer.level));
             if producer.readers.local.is_empty() && producer.readers.remote.is_empty() {
                 self.store.forget(token);
                 return;
@@ -205,7 +210,7 @@ impl Shared {
         }
         let head = *self.store.read(&token).head;
         stream.book.queue.end(Fate::Used);
-        self.push_to_consumers(&producer.readers, &token, &head);
+        self.push_to_consumers(&producer.readers, &token, &head, None);
         self.bind_locally(state, &producer.readers, &token, head);
         if self.send_on(level, &producer.readers, &token) {
             level.movers.wake();
@@ -213,13 +218,26 @@ impl Shared {
         self.store.forget(token);
     }
 
-    /// Puts a supplier event into the InputQ of a level.
+    /// Puts a supplier event into the InputQ of a level, and wakes a worker.
     pub(super) fn forward(&self, graph: &Graph, stream: &Stream, level: usize, token: Token) {
+        if let Some(level) = self.enqueue(graph, stream, level, token) {
+            level.workers.wake();
+        }
+    }
+
+    /// Puts a supplier event into the InputQ of a level: the one of whose workers one is to be woken.
+    pub(super) fn enqueue<'g>(
+        &self,
+        graph: &'g Graph,
+        stream: &Stream,
+        level: usize,
+        token: Token,
+    ) -> Option<&'g Arc<Level>> {
         let book = &stream.book.queue;
         let Some(place) = graph.place(level) else {
             book.end(Fate::Shed);
             self.store.release(token, Fate::Shed);
-            return;
+            return None;
         };
         match place.input.push(token, stream.spec.replace) {
             Pushed::Waits => {}
@@ -233,7 +251,7 @@ impl Shared {
                 self.store.release(token, Fate::Shed);
             }
         }
-        place.level.workers.wake();
+        Some(&place.level)
     }
 
     fn bind_locally(&self, state: &mut State, readers: &Readers, token: &Token, head: Head) {
@@ -259,13 +277,21 @@ impl Shared {
         true
     }
 
-    fn push_to_consumers(&self, readers: &Readers, token: &Token, head: &Head) {
+    /// What consumers of level `own` get is delivered here and now, if that can be done without waiting; else a thread is woken.
+    fn push_to_consumers(&self, readers: &Readers, token: &Token, head: &Head, own: Option<usize>) {
         for (consumer, level) in &readers.consumers {
-            self.push_to_consumer(consumer, level, token, head);
+            if self.push_to_consumer(consumer, level, token, head) {
+                let pump = consumer.pump.load();
+                let is_own = own == Some(level.number);
+                if !(is_own && pump.as_ref().is_some_and(|pump| pump.deliver_now())) {
+                    consumer.queue.wake();
+                }
+            }
         }
     }
 
-    fn push_to_consumer(&self, consumer: &Consumer, level: &Level, token: &Token, head: &Head) {
+    /// Whether it has got it.
+    fn push_to_consumer(&self, consumer: &Consumer, level: &Level, token: &Token, head: &Head) -> bool {
         let book = &consumer.book;
         book.edge.came.add(1);
         let now = now();
@@ -273,7 +299,7 @@ impl Shared {
         let Some(marks) = judged_at_push(head, consumer.spec.stale, now) else {
             book.edge.end(Fate::Expired);
             self.store.release(self.store.retain(token), Fate::Expired);
-            return;
+            return false;
         };
         let latency = monotonic().saturating_sub(head.pushed);
         consumer.latency.record(latency);
@@ -283,6 +309,7 @@ impl Shared {
             book.lost.add(1);
             self.store.release(oldest, Fate::Used);
         }
+        true
     }
 
     /// Whether a level has nothing to do and nothing in hand.

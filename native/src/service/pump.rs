@@ -1,11 +1,15 @@
-//! The thread that delivers to a consumer's clients, at the priority of the consumer's level.
+//! Who delivers to a consumer's clients: the worker that has pushed, or else a thread at the priority of the consumer's level.
 //!
-//! It takes what waits in the consumer's queue and writes it to each client's socket itself, so that between a worker's
-//! push and the socket one thread wakes. No client is waited for: what its socket does not take waits here, up to a
-//! bound, and then the oldest goes and is counted. While all clients are behind, events stay in the consumer's own queue,
-//! which has its bound and counts too. So neither a worker nor another client is held up by who does not read.
+//! Mostly one client reads frames and is not behind. Then the worker writes to its socket itself, as the thread would run in its
+//! place anyhow, and two threads need not change places for each event. Whatever is else, be it that the socket does not
+//! take all of it, is the thread's: it takes what waits in the consumer's queue and writes it to each client's socket.
+//!
+//! No client is waited for: what its socket does not take waits here, up to a bound, and then the oldest goes and is
+//! counted. While all clients are behind, events stay in the consumer's own queue, which has its bound and counts too. So neither
+//! a worker nor another client is held up by who does not read.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +22,7 @@ use crate::service::books::Counter;
 use crate::service::feed::Feed;
 use crate::service::parcel::{Format, Parcel};
 use crate::service::scheduling::{Busy, adopt, monotonic, sleep_until};
+use crate::service::sync::PiMutex;
 
 /// How many events wait for a client that does not read, and how many bytes; then its oldest go.
 const WAITING: usize = 1024;
@@ -79,6 +84,27 @@ pub struct Pump {
     inbox: Mutex<Inbox>,
     has_mail: AtomicBool,
     is_stopped: AtomicBool,
+    desk: PiMutex<Desk>,
+    /// Whether a worker has left something to the thread, since it last looked.
+    is_left: AtomicBool,
+}
+
+impl fmt::Debug for Pump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pump")
+            .field("delivered", &self.delivered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What who delivers has in hand.
+#[derive(Default)]
+struct Desk {
+    feed: Option<Arc<dyn Feed>>,
+    clients: Vec<Client>,
+    lines: Batch,
+    frames: Batch,
+    number: u64,
 }
 
 /// Events one behind another, and where each ends.
@@ -212,7 +238,7 @@ impl Pump {
         let (own, feed) = (Arc::clone(pump), Arc::clone(feed));
         let spawned = thread::Builder::new()
             .name("cep-deliver".to_owned())
-            .spawn(move || own.run(&*feed));
+            .spawn(move || Pump::run(&own, &feed));
         match spawned {
             Ok(_) => inbox.is_running = true,
             Err(_) => {
@@ -221,6 +247,26 @@ impl Pump {
             }
         }
         spawned.map(drop)
+    }
+
+    /// Delivers what waits, if nothing has to be waited for; false if there is something left for the thread, which is to be
+    /// woken.
+    pub fn deliver_now(&self) -> bool {
+        let Some(mut desk) = self.desk.try_lock() else {
+            return false;
+        };
+        let Desk { clients, feed, .. } = &*desk;
+        let (Some(feed), [client]) = (feed.clone(), &clients[..]) else {
+            return false;
+        };
+        if client.is_behind() || client.line.format != Format::Frames || self.has_mail.load(Ordering::SeqCst) {
+            return false;
+        }
+        let took_all = self.take(&mut desk, &*feed);
+        self.send(&mut desk);
+        let is_done = took_all && !desk.clients.iter().any(Client::is_behind);
+        self.is_left.store(!is_done, Ordering::SeqCst);
+        is_done
     }
 
     /// Ends the thread, soon.
@@ -233,58 +279,34 @@ impl Pump {
         self.inbox().is_running
     }
 
-    fn run(&self, feed: &dyn Feed) {
+    fn run(pump: &Arc<Pump>, feed: &Arc<dyn Feed>) {
         let policy = feed.policy();
         let _ = adopt(policy.delivery);
         let mut busy = Busy::default();
-        let mut clients: Vec<Client> = Vec::new();
-        let (mut lines, mut frames) = (Batch::default(), Batch::default());
-        let mut number = 0_u64;
         let mut stalled = 0_u32;
-        while self.keep_on(feed, &mut clients) {
-            let wait = if clients.iter().any(Client::is_behind) {
+        pump.desk.lock().feed = Some(Arc::clone(feed));
+        feed.is_served_by(Some(pump));
+        while let Some((is_behind, has_room)) = pump.keep_on(&**feed) {
+            let wait = if is_behind {
                 SOON * (1 + stalled).min(LATER)
             } else {
                 IDLE
             };
-            let mut has_room = clients.iter().any(|client| client.waiting.len() < BEHIND);
-            lines.clear();
-            frames.clear();
-            let mut take = |parcel: &Parcel<'_>| {
-                // Who came while nothing did is to get this one.
-                self.take_in(&mut clients);
-                let wants = |format| clients.iter().any(|client| client.line.format == format);
-                if wants(Format::Frames) {
-                    parcel.put_frame(number, &mut frames.bytes);
-                    frames.end();
-                }
-                if wants(Format::Lines) {
-                    parcel.put_line(&mut lines.bytes);
-                    lines.end();
-                }
-                number += 1;
-                frames.bytes.len().max(lines.bytes.len()) < MUCH
-            };
-            if !has_room {
+            if has_room {
+                feed.wait(wait, &|| pump.is_left.load(Ordering::SeqCst));
+            } else {
                 thread::sleep(wait);
             }
-            let mut found = has_room && feed.next(wait, &mut |parcel| has_room = take(parcel));
             busy.begin(policy.share.unwrap_or(0), monotonic());
-            while found && has_room {
-                found = feed.next(Duration::ZERO, &mut |parcel| has_room = take(parcel));
+            let mut desk = pump.desk.lock();
+            if desk.has_room() {
+                pump.take(&mut desk, &**feed);
             }
-            let mut went_on = false;
-            for client in &mut clients {
-                let batch = match client.line.format {
-                    Format::Lines => &lines,
-                    Format::Frames => &frames,
-                };
-                client.send(batch, &self.delivered);
-                went_on |= client.catch_up(&self.delivered);
-            }
-            if !clients.iter().any(Client::is_behind) {
+            let went_on = pump.send(&mut desk);
+            if !desk.clients.iter().any(Client::is_behind) {
                 feed.sent();
             }
+            drop(desk);
             stalled = if went_on { 0 } else { stalled.saturating_add(1) };
             if let Some(share) = policy.share
                 && let Some(until) = busy.account(share, monotonic())
@@ -292,7 +314,56 @@ impl Pump {
                 sleep_until(until);
             }
         }
-        clients.iter().for_each(|client| client.line.end());
+    }
+
+    /// Takes what waits, up to a bound; whether that was all.
+    fn take(&self, desk: &mut Desk, feed: &dyn Feed) -> bool {
+        let Desk {
+            clients,
+            lines,
+            frames,
+            number,
+            ..
+        } = desk;
+        let mut has_room = true;
+        let mut take = |parcel: &Parcel<'_>| {
+            // Who came while nothing did is to get this one.
+            self.take_in(clients);
+            let wants = |format| clients.iter().any(|client| client.line.format == format);
+            if wants(Format::Frames) {
+                parcel.put_frame(*number, &mut frames.bytes);
+                frames.end();
+            }
+            if wants(Format::Lines) {
+                parcel.put_line(&mut lines.bytes);
+                lines.end();
+            }
+            *number += 1;
+            has_room = frames.bytes.len().max(lines.bytes.len()) < MUCH;
+            has_room
+        };
+        let mut goes_on = true;
+        while goes_on && feed.next(&mut |parcel| goes_on = take(parcel)) {}
+        has_room
+    }
+
+    /// Sends what was taken, and what was kept; whether any of that went on.
+    fn send(&self, desk: &mut Desk) -> bool {
+        let Desk {
+            clients, lines, frames, ..
+        } = desk;
+        let mut went_on = false;
+        for client in clients {
+            let batch = match client.line.format {
+                Format::Lines => &*lines,
+                Format::Frames => &*frames,
+            };
+            client.send(batch, &self.delivered);
+            went_on |= client.catch_up(&self.delivered);
+        }
+        lines.clear();
+        frames.clear();
+        went_on
     }
 
     fn take_in(&self, clients: &mut Vec<Client>) {
@@ -307,8 +378,11 @@ impl Pump {
         }));
     }
 
-    /// Lets go of clients that are gone; false if none is left, or nothing will come any more.
-    fn keep_on(&self, feed: &dyn Feed, clients: &mut Vec<Client>) -> bool {
+    /// Lets go of clients that are gone: whether one of those that are left is behind, and one has room. None if none is left, or
+    /// nothing will come any more.
+    fn keep_on(&self, feed: &dyn Feed) -> Option<(bool, bool)> {
+        let mut desk = self.desk.lock();
+        let clients = &mut desk.clients;
         self.take_in(clients);
         let before = clients.len();
         clients.retain(|client| !client.line.is_gone.load(Ordering::Relaxed));
@@ -316,16 +390,200 @@ impl Pump {
             .clients
             .fetch_sub(before - clients.len(), Ordering::SeqCst);
         let is_over = feed.is_over() || self.is_stopped.load(Ordering::SeqCst);
-        if !clients.is_empty() && !is_over {
-            return true;
+        if clients.is_empty() || is_over {
+            let mut inbox = self.inbox();
+            if inbox.lines.is_empty() || is_over {
+                inbox.lines.drain(..).for_each(|line| line.end());
+                clients.drain(..).for_each(|client| client.line.end());
+                feed.is_served_by(None);
+                desk.feed = None;
+                inbox.is_running = false;
+                self.delivered.clients.store(0, Ordering::SeqCst);
+                return None;
+            }
         }
-        let mut inbox = self.inbox();
-        if !inbox.lines.is_empty() && !is_over {
-            return true;
+        self.is_left.store(false, Ordering::SeqCst);
+        Some((desk.clients.iter().any(Client::is_behind), desk.has_room()))
+    }
+}
+
+impl Desk {
+    /// Whether there is a client for whom more can be taken.
+    fn has_room(&self) -> bool {
+        self.clients.iter().any(|client| client.waiting.len() < BEHIND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Encoder, IdRef, Kind, Record, Schema};
+    use crate::service::parcel::Content;
+    use crate::service::scheduling::{LevelPolicy, policies};
+    use crate::value::Val;
+    use serde_json::Map;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Condvar;
+    use std::time::Instant;
+
+    /// Numbers that wait to be delivered, each in an event of some size.
+    struct Numbers {
+        waiting: Mutex<VecDeque<u64>>,
+        changed: Condvar,
+        is_over: AtomicBool,
+        size: usize,
+    }
+
+    impl Feed for Numbers {
+        fn described(&self) -> Map<String, crate::json::Json> {
+            Map::new()
         }
-        inbox.lines.drain(..).for_each(|line| line.end());
-        inbox.is_running = false;
-        self.delivered.clients.store(0, Ordering::SeqCst);
-        false
+
+        fn policy(&self) -> LevelPolicy {
+            policies(1, false, None)[0]
+        }
+
+        fn wait(&self, timeout: Duration, give_up: &dyn Fn() -> bool) {
+            let waiting = self.waiting.lock().unwrap();
+            if waiting.is_empty() && !give_up() {
+                drop(self.changed.wait_timeout(waiting, timeout).unwrap());
+            }
+        }
+
+        fn next(&self, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+            let Some(number) = self.waiting.lock().unwrap().pop_front() else {
+                return false;
+            };
+            let schema = Schema::new(0, [Kind::Bytes]);
+            let mut encoder = Encoder::new();
+            encoder.start(&schema, 0, IdRef::Int(number as i64)).unwrap();
+            encoder.set(&schema, 0, &Val::Bytes(&vec![7; self.size])).unwrap();
+            take(&Parcel {
+                content: Content::Event(Record::read(encoder.finish(), &schema).unwrap(), &[]),
+                end: None,
+                marks: 0,
+                delay: None,
+                supplied: None,
+            });
+            true
+        }
+
+        fn is_over(&self) -> bool {
+            self.is_over.load(Ordering::SeqCst)
+        }
+    }
+
+    struct Set {
+        numbers: Arc<Numbers>,
+        feed: Arc<dyn Feed>,
+        pump: Arc<Pump>,
+    }
+
+    impl Set {
+        fn new(size: usize) -> Set {
+            let numbers = Arc::new(Numbers {
+                waiting: Mutex::default(),
+                changed: Condvar::new(),
+                is_over: AtomicBool::new(false),
+                size,
+            });
+            Set {
+                feed: Arc::clone(&numbers) as Arc<dyn Feed>,
+                numbers,
+                pump: Arc::default(),
+            }
+        }
+
+        fn client(&self) -> UnixStream {
+            let (near, far) = UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let line = Line {
+                stream: Stream::Unix(near),
+                format: Format::Frames,
+                is_gone: AtomicBool::new(false),
+            };
+            Pump::join(&self.pump, &self.feed, Arc::new(line)).unwrap();
+            far
+        }
+
+        /// As a worker does; whether it could deliver by itself.
+        fn push(&self, number: u64) -> bool {
+            self.numbers.waiting.lock().unwrap().push_back(number);
+            let delivered = self.pump.deliver_now();
+            if !delivered {
+                self.numbers.changed.notify_all();
+            }
+            delivered
+        }
+
+        /// Pushes until the thread has taken its clients in and left the desk; how many that took.
+        fn settle(&self, from: u64, expected: bool) -> u64 {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let mut next = from;
+            loop {
+                next += 1;
+                if self.push(next - 1) == expected {
+                    return next;
+                }
+                assert!(Instant::now() < deadline);
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    impl Drop for Set {
+        fn drop(&mut self) {
+            self.numbers.is_over.store(true, Ordering::SeqCst);
+            self.pump.stop();
+            self.numbers.changed.notify_all();
+        }
+    }
+
+    /// The numbers of so many events.
+    fn read(from: &mut UnixStream, count: u64) -> Vec<u64> {
+        from.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut found = Vec::new();
+        for _ in 0..count {
+            let mut length = [0; 4];
+            from.read_exact(&mut length).unwrap();
+            let mut frame = vec![0; u32::from_le_bytes(length) as usize - 4];
+            from.read_exact(&mut frame).unwrap();
+            let word = |at: usize| u64::from_le_bytes(frame[at - 4..at + 4].try_into().unwrap());
+            // The id of the record, which is behind the frame's head and the record's length and time.
+            assert_eq!(word(8), found.len() as u64);
+            found.push(word(crate::service::parcel::FRAME_HEAD + 16));
+        }
+        found
+    }
+
+    #[test]
+    fn who_pushes_delivers_to_a_client_that_reads() {
+        let set = Set::new(100);
+        assert!(!set.push(0));
+        let mut far = set.client();
+        let next = set.settle(1, true);
+        assert!(set.push(next));
+        assert_eq!(read(&mut far, next + 1), (0..=next).collect::<Vec<_>>());
+        assert_eq!(set.pump.delivered.sent.get(), next + 1);
+        // To two clients the thread delivers.
+        let _other = set.client();
+        assert!(!set.push(next + 1));
+        assert!(!set.push(next + 2));
+    }
+
+    #[test]
+    fn what_a_socket_does_not_take_is_left_to_the_thread_in_its_order() {
+        let set = Set::new(50_000);
+        let mut far = set.client();
+        let mut next = set.settle(0, true);
+        // Its socket is full soon.
+        next = set.settle(next, false);
+        for _ in 0..30 {
+            assert!(!set.push(next));
+            next += 1;
+        }
+        assert_eq!(read(&mut far, next), (0..next).collect::<Vec<_>>());
+        assert_eq!(set.pump.delivered.lost.get(), 0);
     }
 }

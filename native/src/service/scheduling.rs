@@ -189,6 +189,11 @@ impl Busy {
         (self.spent >= budget(share)).then_some((self.period + 1) * PERIOD)
     }
 
+    /// So much of the time since the last call was not its own.
+    pub fn leave_out(&mut self, nanoseconds: u64) {
+        self.since += nanoseconds;
+    }
+
     /// What an operator that ran long took beyond the budgets of its periods is owed.
     fn turn(&mut self, share: u64, now: u64) {
         let period = now / PERIOD;
@@ -259,6 +264,10 @@ mod tests {
             busy.account(850, start + 5 * PERIOD + 3_000_000),
             Some(start + 6 * PERIOD)
         );
+        // What was not its own does not count.
+        busy.begin(850, start + 6 * PERIOD);
+        busy.leave_out(9_000_000);
+        assert_eq!(busy.account(850, start + 7 * PERIOD - 1_000), None);
         // The highest level may be busy a little longer.
         let mut high = Busy::default();
         high.begin(920, start);

@@ -11,9 +11,12 @@ use crate::service::books::Fate;
 use crate::service::engine::Shared;
 use crate::service::graph::Place;
 use crate::service::parts::Operator;
-use crate::service::processor::{Level, State, has_input, pop_input};
+use crate::service::processor::{Level, State, has_input, input_length, pop_input};
 use crate::service::recorder::{Track, What};
 use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
+
+/// So long it takes until another worker runs that is woken, on a core that slept, and what it costs; in nanoseconds.
+const WAKING: u64 = 100_000;
 
 /// What a worker or mover goes by.
 pub struct Seat<'s> {
@@ -162,10 +165,17 @@ impl Seat<'_> {
             },
             None => Job::Nothing,
         };
-        // Who takes something and leaves something passes the word on.
-        let leaves = !state.pending.is_empty() || (state.backlog == 0 && has_input(place, state));
-        if leaves && matches!(job, Job::Run(..)) {
-            level.workers.wake();
+        // Who takes something and leaves something passes the word on, if another would come before it is done by itself.
+        if let Job::Run(operator, _) = &job {
+            let taken = if state.backlog == 0 {
+                input_length(place, state)
+            } else {
+                0
+            };
+            let left = (state.pending.len() + taken) as u64;
+            if left > 0 && operator.usual.load(Ordering::Relaxed).saturating_mul(left + 1) > WAKING {
+                level.workers.wake();
+            }
         }
         job
     }
@@ -225,6 +235,11 @@ impl Seat<'_> {
         let ended = monotonic();
         self.track().note(ended, What::End, operator.ring);
         operator.run_times.record(ended - begun);
+        // Nobody else runs it now.
+        let usual = operator.usual.load(Ordering::Relaxed);
+        operator
+            .usual
+            .store((7 * usual + (ended - begun)) / 8, Ordering::Relaxed);
         if let Err(trouble) = outcome {
             *operator.trouble.lock() = Some(trouble.to_string());
         }

@@ -83,6 +83,15 @@ impl<T> PiMutex<T> {
         PiGuard { mutex: self }
     }
 
+    /// Takes it if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+        let taken = self
+            .word
+            .compare_exchange(0, thread(), Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| PiGuard { mutex: self })
+    }
+
     #[cold]
     fn wait(&self) {
         // Critical sections are shorter than a call of the kernel, so a holder on another core is mostly done at once.
@@ -226,6 +235,16 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(*mutex.lock(), 80_000);
+    }
+
+    #[test]
+    fn what_is_held_is_not_taken() {
+        let mutex = PiMutex::new(1);
+        let guard = mutex.lock();
+        std::thread::scope(|scope| scope.spawn(|| assert!(mutex.try_lock().is_none())).join().unwrap());
+        drop(guard);
+        *mutex.try_lock().unwrap() += 1;
+        assert_eq!(*mutex.lock(), 2);
     }
 
     /// An unimportant thread holds the lock and needs the CPU to let go of it; threads of middle importance take all cores;

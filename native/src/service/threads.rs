@@ -88,6 +88,10 @@ fn name_the_stuck(shared: &Shared, named: &mut Vec<(u64, usize, usize)>) {
             let since = working.since.load(Ordering::Acquire);
             let operator = working.operator.load(Ordering::Relaxed);
             let ran = monotonic().saturating_sub(since);
+            if since != 0 && ran > ROUND.as_nanos() as u64 {
+                // It runs longer than it did, and others may have been left to it.
+                place.level.workers.wake();
+            }
             if since == 0 || ran <= PATIENCE.as_nanos() as u64 {
                 continue;
             }

@@ -49,7 +49,7 @@ class Process:
         self._ready: dict[str, object] = {"pid": os.getpid(), "notices": self._running.native.notices()}
         suppliers = order["suppliers"]
         if order["intake"] is not None:
-            self._inside = Intake(order["intake"])
+            self._inside = Intake(order["intake"], self._running.native)
             suppliers = self._inside.listening[0]
             self._ready["suppliers"] = self._inside.listening
         self._running.follow(order["job"], order["log"], suppliers, order["token"])

@@ -19,6 +19,49 @@ struct State {
     covariance: [f64; 3],
 }
 
+/// What the last sample made of a covariance, where all its readings counted: gains and covariance follow from the covariance
+/// before them alone, not from what was read. That settles within some hundred samples, and from then on all is known.
+#[derive(Debug, Default)]
+struct Settled {
+    before: [f64; 3],
+    /// Of the value and of the rate, by reading.
+    gains: Vec<(f64, f64)>,
+    after: [f64; 3],
+}
+
+impl Settled {
+    /// Whether it says what so many readings make of a covariance.
+    fn knows(&self, covariance: &[f64; 3], readings: usize) -> bool {
+        let same = self
+            .before
+            .iter()
+            .zip(covariance)
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        same && self.gains.len() == readings
+    }
+}
+
+/// What a sensor would read, and whether that it reads something tells of the quantity.
+#[inline]
+fn expected(value: f64, reading: f64, saturates: bool) -> (f64, bool) {
+    if saturates && !(0.0..=255.0).contains(&value) {
+        let edge = value.clamp(0.0, 255.0);
+        // In range the sensor would read otherwise, so then its reading pulls the state back.
+        (edge, reading != edge)
+    } else {
+        (value, true)
+    }
+}
+
+/// The nearest byte; a half goes up.
+#[inline]
+fn byte(value: f64) -> u8 {
+    let value = value.clamp(0.0, 255.0);
+    let whole = value as u8;
+    // Exact, and quicker than `round` where that is a call.
+    whole + u8::from(value - f64::from(whole) >= 0.5)
+}
+
 /// Fuses.
 pub struct Ekf {
     payload: Vec<usize>,
@@ -26,6 +69,7 @@ pub struct Ekf {
     process_noise: f64,
     measurement_noise: f64,
     state: Option<State>,
+    settled: Settled,
     /// What the sensors read, sample by sample; not a number where one has none.
     readings: Vec<f64>,
     bytes: Vec<u8>,
@@ -41,6 +85,7 @@ impl Ekf {
             process_noise,
             measurement_noise,
             state: None,
+            settled: Settled::default(),
             readings: Vec::new(),
             bytes: Vec::new(),
             floats: Vec::new(),
@@ -65,46 +110,116 @@ impl Ekf {
         }
     }
 
-    fn update(state: &mut State, reading: f64, noise: f64, saturates: bool) {
-        let (expected, slope) = if saturates && !(0.0..=255.0).contains(&state.value) {
-            let edge = state.value.clamp(0.0, 255.0);
-            // In range the sensor would read otherwise, so then its reading pulls the state back.
-            (edge, if reading == edge { 0.0 } else { 1.0 })
-        } else {
-            (state.value, 1.0)
-        };
+    /// Takes a reading in; its gains, and whether it counted.
+    fn update(&self, state: &mut State, reading: f64) -> ((f64, f64), bool) {
+        let (expected, counts) = expected(state.value, reading, self.kind == Kind::Uint8Array);
+        let slope = if counts { 1.0 } else { 0.0 };
         let [a, b, c] = state.covariance;
-        let spread = slope * slope * a + noise;
+        let spread = slope * slope * a + self.measurement_noise;
         let (gain_value, gain_rate) = (slope * a / spread, slope * b / spread);
         let surprise = reading - expected;
         state.value += gain_value * surprise;
         state.rate += gain_rate * surprise;
         let kept = 1.0 - gain_value * slope;
         state.covariance = [kept * a, kept * b, c - gain_rate * slope * b];
+        ((gain_value, gain_rate), counts)
     }
 
-    /// One sample, from the readings of the sensors that have it.
-    fn step(&mut self, readings: impl Iterator<Item = f64> + Clone) -> f64 {
+    /// Each sample, from the readings of the sensors that have it: those of a sample lie together, not a number where one has
+    /// none.
+    fn fuse_all(&mut self, readings: &mut [f64], sensors: usize, put: &mut impl FnMut(f64)) {
+        let mut at = 0;
+        while at < readings.len() {
+            let rest = &readings[at..];
+            let done = match sensors {
+                1 => self.follow::<1>(rest, put),
+                2 => self.follow::<2>(rest, put),
+                3 => self.follow::<3>(rest, put),
+                4 => self.follow::<4>(rest, put),
+                _ => 0,
+            };
+            at += done * sensors;
+            if let Some(sample) = readings.get_mut(at..at + sensors) {
+                let mut there = 0;
+                for place in 0..sensors {
+                    sample[there] = sample[place];
+                    there += usize::from(!sample[there].is_nan());
+                }
+                put(self.step(&sample[..there]));
+            }
+            at += sensors;
+        }
+    }
+
+    /// Samples as long as the covariance stays, and each reading is there and counts; how many. To the bit what `step` gives.
+    fn follow<const N: usize>(&mut self, readings: &[f64], put: &mut impl FnMut(f64)) -> usize {
+        let (Some(state), Ok(gains)) = (&mut self.state, <[(f64, f64); N]>::try_from(&self.settled.gains[..])) else {
+            return 0;
+        };
+        if !self.settled.knows(&state.covariance, N) || !self.settled.knows(&self.settled.after, N) {
+            return 0;
+        }
         let saturates = self.kind == Kind::Uint8Array;
-        let noise = self.measurement_noise;
-        let mut state = self.predict(readings.clone().next().unwrap_or(0.0));
+        let mut done = 0;
+        for sample in readings.as_chunks::<N>().0 {
+            let (mut value, mut rate) = (state.value + state.rate, state.rate);
+            let mut all_count = true;
+            for (reading, (gain_value, gain_rate)) in sample.iter().zip(&gains) {
+                let (expected, counts) = expected(value, *reading, saturates);
+                all_count &= counts;
+                let surprise = reading - expected;
+                value += gain_value * surprise;
+                rate += gain_rate * surprise;
+            }
+            // What is not a number makes these none.
+            if !(all_count && value.is_finite() && rate.is_finite()) {
+                break;
+            }
+            (state.value, state.rate) = (value, rate);
+            put(value);
+            done += 1;
+        }
+        done
+    }
+
+    /// One sample.
+    fn step(&mut self, readings: &[f64]) -> f64 {
+        let before = self.state.map(|state| state.covariance);
+        let mut state = self.predict(readings.first().copied().unwrap_or(0.0));
+        let mut gains = std::mem::take(&mut self.settled.gains);
+        gains.clear();
+        let mut all_count = true;
         for reading in readings {
-            Ekf::update(&mut state, reading, noise, saturates);
+            let (gain, counts) = self.update(&mut state, *reading);
+            gains.push(gain);
+            all_count &= counts;
         }
         let value = state.value;
         // Readings near the limits of floats can overflow; then it begins anew.
         let sound = value.is_finite() && state.rate.is_finite() && state.covariance.iter().all(|x| x.is_finite());
         self.state = sound.then_some(state);
+        // What is not a number is never found again.
+        self.settled = Settled {
+            before: before.filter(|_| sound && all_count).unwrap_or([f64::NAN; 3]),
+            gains,
+            after: state.covariance,
+        };
         if value.is_finite() { value } else { 0.0 }
     }
 
     /// Fuses the bytes of two sensors, for whoever calls it from elsewhere.
     #[cfg(feature = "exported")]
     pub(super) fn fuse(&mut self, one: &[u8], two: &[u8], out: &mut [u8]) {
-        for ((one, two), out) in one.iter().zip(two).zip(out) {
-            let fused = self.step([*one, *two].into_iter().map(f64::from));
-            *out = fused.round().clamp(0.0, 255.0) as u8;
-        }
+        let mut readings = std::mem::take(&mut self.readings);
+        readings.clear();
+        readings.extend(one.iter().zip(two).flat_map(|(one, two)| [*one, *two].map(f64::from)));
+        let mut out = out.iter_mut();
+        self.fuse_all(&mut readings, 2, &mut |fused| {
+            if let Some(out) = out.next() {
+                *out = byte(fused);
+            }
+        });
+        self.readings = readings;
     }
 }
 
@@ -128,16 +243,14 @@ impl Ekf {
                 _ => {}
             }
         }
-        self.bytes.clear();
-        self.floats.clear();
-        for sample in readings.chunks_exact(sensors.max(1)) {
-            let fused = self.step(sample.iter().copied().filter(|x| !x.is_nan()));
-            match self.kind {
-                Kind::FloatArray => self.floats.push(fused),
-                _ => self.bytes.push(fused.round().clamp(0.0, 255.0) as u8),
-            }
+        let (mut bytes, mut floats) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.floats));
+        bytes.clear();
+        floats.clear();
+        match self.kind {
+            Kind::FloatArray => self.fuse_all(&mut readings, sensors, &mut |fused| floats.push(fused)),
+            _ => self.fuse_all(&mut readings, sensors, &mut |fused| bytes.push(byte(fused))),
         }
-        self.readings = readings;
+        (self.readings, self.bytes, self.floats) = (readings, bytes, floats);
         match self.kind {
             Kind::FloatArray => Val::Floats(&self.floats),
             _ => Val::Bytes(&self.bytes),
@@ -189,7 +302,7 @@ mod tests {
     fn fused(filter: &mut Ekf, sensors: &[&[f64]]) -> Vec<f64> {
         let length = sensors[0].len();
         (0..length)
-            .map(|i| filter.step(sensors.iter().map(move |s| s[i])))
+            .map(|i| filter.step(&sensors.iter().map(|s| s[i]).collect::<Vec<_>>()))
             .collect()
     }
 
@@ -223,18 +336,74 @@ mod tests {
             rate: 0.0,
             covariance: [1.0, 0.0, 0.0],
         });
-        assert!((filter.step([255.0].into_iter()) - 300.0).abs() < 1e-9);
-        assert!(filter.step([100.0].into_iter()) < 200.0);
+        assert!((filter.step(&[255.0]) - 300.0).abs() < 1e-9);
+        assert!(filter.step(&[100.0]) < 200.0);
     }
 
     #[test]
     fn what_overflows_begins_anew() {
         let mut filter = Ekf::new(vec![0], Kind::FloatArray, 1e-3, 0.1);
         for _ in 0..4 {
-            filter.step([f64::MAX].into_iter());
-            filter.step([-f64::MAX].into_iter());
+            filter.step(&[f64::MAX]);
+            filter.step(&[-f64::MAX]);
         }
         let found = fused(&mut filter, &[&[5.0; 64]]);
         assert!((found[63] - 5.0).abs() < 1e-3, "{}", found[63]);
+    }
+
+    /// Readings of all sorts: in range, at its edges so that some do not count, and of a sensor less at times.
+    #[test]
+    fn what_is_known_of_the_covariance_changes_no_bit() {
+        let mut noise = 11_u64;
+        let mut below = |limit: u64| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (noise >> 33) % limit
+        };
+        let mut quick = Ekf::new(vec![0, 0], Kind::Uint8Array, 1e-3, 0.1);
+        let mut plain = Ekf::new(vec![0, 0], Kind::Uint8Array, 1e-3, 0.1);
+        let mut readings: Vec<f64> = Vec::new();
+        for place in 0..20_000 {
+            let edge = if place / 200 % 2 == 0 { 255.0 } else { 0.0 };
+            let one = if place / 1_000 % 3 == 0 {
+                edge
+            } else {
+                below(256) as f64
+            };
+            let two = if below(500) == 0 { f64::NAN } else { below(256) as f64 };
+            readings.extend([one, two]);
+        }
+        let expected: Vec<u64> = readings
+            .chunks(2)
+            .map(|sample| {
+                let there: Vec<f64> = sample.iter().copied().filter(|x| !x.is_nan()).collect();
+                plain.step(&there).to_bits()
+            })
+            .collect();
+        let mut found = Vec::new();
+        quick.fuse_all(&mut readings.clone(), 2, &mut |fused| found.push(fused.to_bits()));
+        assert_eq!(found, expected);
+        let mut settled = 0;
+        let mut rest = &readings[readings.len() - 2_000..];
+        while !rest.is_empty() {
+            let done = quick.follow::<2>(rest, &mut |_| ());
+            settled += done;
+            rest = &rest[2 * done..];
+            if let Some((sample, behind)) = rest.split_at_checked(2) {
+                quick.step(&sample[..if sample[1].is_nan() { 1 } else { 2 }]);
+                rest = behind;
+            }
+        }
+        assert!(settled > 500, "{settled}");
+    }
+
+    #[test]
+    fn a_byte_is_the_nearest_one() {
+        for tenths in -20..2_600 {
+            let value = f64::from(tenths) / 10.0;
+            assert_eq!(byte(value), value.round().clamp(0.0, 255.0) as u8, "{value}");
+        }
+        for value in [0.5_f64.next_down(), 254.5, 254.5_f64.next_down(), f64::MAX, -f64::MAX] {
+            assert_eq!(byte(value), value.round().clamp(0.0, 255.0) as u8, "{value}");
+        }
     }
 }

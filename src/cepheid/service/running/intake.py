@@ -8,18 +8,26 @@ import os
 from cepheid._native import run_intake
 from cepheid.service.running.threads import Event, start
 
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from cepheid._native import Engine
+
 
 class Intake:
-    """An intake by its configuration, which is JSON (native/src/intake/config.rs). ValueError if it can't start."""
+    """An intake by its configuration, which is JSON (native/src/intake/config.rs). ValueError if it can't start.
 
-    def __init__(self, config: str) -> None:
+    An engine that follows its log from then on is given what comes on the intake's own thread.
+    """
+
+    def __init__(self, config: str, engine: Engine | None = None) -> None:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._ready = Event()
         self._failure: str | None = None
         #: The addresses it listens on.
         self.listening: list[str] = []
         self._ended = Event()
-        start(self._run, config)
+        start(self._run, config, engine)
         self._ready.wait()
         if self._failure is not None:
             self.stop()
@@ -39,13 +47,13 @@ class Intake:
         os.close(self._reading)
         self._writing = -1
 
-    def _run(self, config: str) -> None:
+    def _run(self, config: str, engine: Engine | None) -> None:
         def ready(listening: list[str], _realtime: bool | None) -> None:
             self.listening = listening
             self._ready.set()
 
         try:
-            run_intake(config, self._reading, ready)
+            run_intake(config, self._reading, ready, engine)
         except (OSError, ValueError) as error:
             self._failure = str(error)
         finally:
