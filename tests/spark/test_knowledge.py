@@ -60,6 +60,10 @@ def test_where(readings: DataFrame, kb: Known) -> None:
 
 def test_where_is_a_broadcast_join(readings: DataFrame, kb: Known, capsys: pytest.CaptureFixture[str]) -> None:
     readings.transform(where(OFFICE, kb)).explain()
+    assert "IN (s1,s2)" in capsys.readouterr().out  # so few that they stand in the condition
+    turtle = f"@prefix : <{NS}> . :r1 a :Office . " + " ".join(f":s{n} :in :r1 ." for n in range(2_500))
+    many = Known(knowledge(turtle), MEANINGS, prefixes=PREFIXES)
+    readings.transform(where(OFFICE, many)).explain()
     assert "BroadcastHashJoin" in capsys.readouterr().out
 
 
