@@ -8,7 +8,7 @@ SHELL := /bin/bash
 ENVIRONMENT := . .venv/environment &&
 NATIVE := pyproject.toml native/Cargo.toml native/build.rs $(shell find native/src -name '*.rs')
 
-.PHONY: help setup test check format demo bench docs constraints clean
+.PHONY: help setup test soak check format demo bench docs constraints clean
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -18,6 +18,9 @@ setup: .venv/.stamp-native .venv/.stamp-jars ## make .venv with everything in it
 test: check ## check, then all tests, Rust and Python
 	@$(ENVIRONMENT) cargo test --manifest-path native/Cargo.toml --quiet
 	@$(ENVIRONMENT) scripts/test
+
+soak: setup ## two hundred random trials of the whole, with kills; the report is docs/soak.md (an hour or two)
+	@$(ENVIRONMENT) python -m tests.history.soak --report docs/soak.md
 
 check: setup ## verify format, lint and types of Python and Rust
 	@$(ENVIRONMENT) ruff format --check

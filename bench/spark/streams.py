@@ -30,9 +30,10 @@ def written(folder: Path, batches: int, size: int) -> Path:
     return folder
 
 
-def read(spark: SparkSession, files: Path) -> DataFrame:
+def read(spark: SparkSession, folder: Path, files: int = 1) -> DataFrame:
+    """The stream of a folder's files, so many of them a batch."""
     schema = "id BIGINT, time TIMESTAMP, sensorID STRING, flowrate DOUBLE"
-    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files))
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(str(folder))
     return stream.withWatermark("time", "10 seconds")
 
 

@@ -39,6 +39,8 @@ mod python_arrow;
 #[cfg(feature = "python")]
 mod python_clock;
 #[cfg(feature = "python")]
+mod python_columns;
+#[cfg(feature = "python")]
 mod python_consumer;
 #[cfg(feature = "python")]
 mod python_delivered;

@@ -34,11 +34,15 @@ mod _native {
     #[pymodule_export]
     use crate::python_arrow::MatchBatch;
     #[pymodule_export]
+    use crate::python_columns::{aes_column, ekf_column, fft_column};
+    #[pymodule_export]
     use crate::python_delivered::DeliveryReader;
     #[pymodule_export]
     use crate::python_load::{queue_costs, run_consumers, run_suppliers};
     #[pymodule_export]
-    use crate::python_log::{JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, run_intake};
+    use crate::python_log::{
+        JsonDecoder, LogFollower, RecordCodec, log_commit, log_committed, log_restore, run_intake,
+    };
     #[pymodule_export]
     use crate::python_matcher::PyMatcher;
     #[pymodule_export]

@@ -78,4 +78,14 @@ impl PyVirtualClock {
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         guard(|| Ok(lock(py, &self.0).report()))
     }
+
+    /// What waits and what operators remember, as text.
+    fn save(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| lock(py, &self.0).save().map_err(refused))
+    }
+
+    /// Goes on with what `save` gave.
+    fn restore(&self, py: Python<'_>, saved: &str) -> PyResult<()> {
+        guard(|| lock(py, &self.0).restore(saved).map_err(refused))
+    }
 }

@@ -10,6 +10,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::intake::{Config, Ids, Server};
 use crate::log::frame::{self, Found};
+use crate::log::restored::Restored;
 use crate::log::{Error, Follower, StreamSchema, consumers, fingerprint, follower, schema};
 use crate::python::guard;
 use crate::record::{self, Encoder, IdRef, Record, Schema};
@@ -64,6 +65,32 @@ pub(crate) fn log_commit(folder: PathBuf, consumer: &str, offset: u64) -> PyResu
 #[pyfunction]
 pub(crate) fn log_committed(folder: PathBuf, consumer: &str) -> PyResult<Option<u64>> {
     guard(|| consumers::committed(&folder, consumer).map_err(|error| fault(&error)))
+}
+
+/// Brings back what a log has forgotten, for readers that ask for it: records of streams that are described as JSON, each
+/// with its offset and when it came, in order. It begins with the offset `first`, and ends before `next`.
+#[pyfunction]
+pub(crate) fn log_restore(
+    folder: PathBuf,
+    first: u64,
+    next: u64,
+    streams: &str,
+    records: &Bound<'_, PyAny>,
+) -> PyResult<u64> {
+    guard(|| {
+        let streams = parse_streams(streams)?;
+        let mut restored = Restored::begin(&folder, first, &streams).map_err(|error| fault(&error))?;
+        let mut count = 0;
+        for each in records.try_iter()? {
+            let (offset, arrival, record): (u64, i64, Bound<'_, PyBytes>) = each?.extract()?;
+            restored
+                .add(offset, arrival, record.as_bytes())
+                .map_err(|error| fault(&error))?;
+            count += 1;
+        }
+        restored.finish(next).map_err(|error| fault(&error))?;
+        Ok(count)
+    })
 }
 
 /// Makes records of values and values of records, for some streams.

@@ -118,7 +118,7 @@ pub fn set(
 
 /// The names of an event's labels.
 pub fn labels(marks: u8) -> Vec<&'static str> {
-    let all = ["stale", "relative"].into_iter().enumerate();
+    let all = ["stale", "relative", "recovered"].into_iter().enumerate();
     all.filter(|(bit, _)| marks >> bit & 1 == 1)
         .map(|(_, name)| name)
         .collect()

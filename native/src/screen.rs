@@ -1,7 +1,9 @@
 //! JOINs that compare floats, judged in advance: a search goes through many events with the same others bound, so what
 //! is read of those is read once, and what does not fit is passed over before it is judged in full.
 //!
-//!     JOIN (?b.flow - ?a.flow > 50), ?b bound:  (known - value) > 50 for each event that is tried for ?a
+//! ```text
+//! JOIN (?b.flow - ?a.flow > 50), ?b bound:  (known - value) > 50 for each event that is tried for ?a
+//! ```
 
 use crate::event::{Events, Handle};
 use crate::expr::{Attribute, Expr, Operator, Sign, Slot};

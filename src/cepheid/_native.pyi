@@ -74,10 +74,21 @@ class ArrowBatch(Protocol):
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 class MatchBatch:
-    """Matches as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
+    """Matches, or what operators made of columns, as columns, to be taken over once: `pyarrow.record_batch(batch)`."""
 
     def __len__(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+def ekf_column(
+    batch: ArrowBatch, sensors: int, floats: bool, process_noise: float, measurement_noise: float
+) -> MatchBatch:
+    """Columns "0", "1" ... of samples as one column "value", each row by itself (service/operators/columns.rs)."""
+
+def fft_column(batch: ArrowBatch) -> MatchBatch:
+    """The spectra of column "0"."""
+
+def aes_column(batch: ArrowBatch, key: str) -> MatchBatch:
+    """Column "0" encrypted, by the columns "time" and "id"."""
 
 class Matcher:
     """A matcher of one query (native/src/matcher.rs)."""
@@ -168,6 +179,11 @@ def log_commit(folder: PathLike[str] | str, consumer: str, offset: int) -> None:
 def log_committed(folder: PathLike[str] | str, consumer: str) -> int | None:
     """How far a consumer of a log has come; None: it never said so."""
 
+def log_restore(
+    folder: PathLike[str] | str, first: int, next: int, streams: str, records: Iterable[tuple[int, int, bytes]]
+) -> int:
+    """Brings back what a log has forgotten from `first` on, up to `next`: records with their offsets and arrivals."""
+
 #: offset, flags, number of the stream, id, time, values, arrival, end of validity if it came with one
 Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None]
 
@@ -243,6 +259,12 @@ class VirtualClock:
 
     def stats(self) -> str:
         """The books, as JSON."""
+
+    def save(self) -> str:
+        """What waits and what operators remember, for `restore` on a clock of the same spec."""
+
+    def restore(self, saved: str) -> None:
+        """Goes on with what `save` gave; ValueError if it is not of this graph."""
 
 class Consumer:
     """The reading end of a consumer (native/src/python_service.rs)."""

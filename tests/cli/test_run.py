@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ from cepheid.cli.pipeline import table
 from cepheid.cli.run import command
 from cepheid.history.pipeline import Status
 from cepheid.model.events import Event
+from cepheid.service.client import ConsumerClient
+from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
 from tests.spark.test_streaming import delta_ids
 
@@ -35,6 +39,8 @@ queries:
     text: |
       SELECT ?p.sensor FROM (?p, air), (?q, air) SEQ (?p, ?q) WINDOW (?p, ?q, 50ms)
       JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
+consumers:
+  watch: {input: rising}
 """
 #: How long a loaded machine may take to start Spark and have it do its first work.
 PATIENCE: Final = 240.0
@@ -91,6 +97,7 @@ def ids(table: Path) -> list[Any]:
 
 def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
     air = tmp_path / "archive" / "air"
+    received: list[Received] = []
     with running(tmp_path) as process:
         until((tmp_path / "intake.sock").exists, process, tmp_path)
         push(tmp_path, range(100))
@@ -101,6 +108,14 @@ def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
         matches = tmp_path / "archive" / "_matches" / "rising"
         until(lambda: len(ids(matches)) > 20, process, tmp_path)
         assert len(ids(matches)) == len(set(ids(matches)))
+        # What Spark finds goes to a consumer of the service too: over the log, so each once.
+        with ConsumerClient(f"unix:{tmp_path / 'consumers.sock'}", "watch", patience=PATIENCE) as watch:
+            seen = threading.Thread(target=lambda: received.extend(islice(watch, 5)), daemon=True)
+            seen.start()
+            push(tmp_path, range(150, 200))
+            until(lambda: not seen.is_alive(), process, tmp_path)
+        assert {r.id for r in received} <= set(ids(matches))
+        assert len({r.id for r in received}) == 5
     assert process.returncode == 0
     assert "the pipeline died with code -9, and is started again" in (tmp_path / "said").read_text()
 

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 import cepheid.spark
 from cepheid.history.log_source import log_schema, register
 from cepheid.model.events import Event
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
 from cepheid.service.intake import IntakeProcess
 from cepheid.service.log import LogReader, log_committed
 from cepheid.service.supplier import Supplier
@@ -172,3 +174,33 @@ def test_a_schema_is_given_to_a_log_without_events() -> None:
         *("offset", "late", "duplicate"),
     ]
     assert schema["time"].metadata["cepheid.clocks"]["lateness"] == {"air": 10, "vibration": 0}
+
+
+def test_a_schema_that_changes_under_a_running_stream(spark: SparkSession, tmp_path: Path) -> None:
+    """A stream that gains an attribute goes on without it; one whose attribute has another type says so."""
+    register(spark)
+    log = tmp_path / "log"
+
+    def supply(stream: Stream, number: int, values: dict[str, Any]) -> None:
+        with starting(tmp_path) as begin:
+            push(begin(streams=[stream], token=None), [Event(stream.name, number, number, values)])
+
+    supply(Stream("air", {"flow": Type.FLOAT}), 1, {"flow": 1.5})
+    frame = spark.readStream.format("cepheid").options(path=str(log), stream="air", ids="int").load()
+    query = frame.writeStream.format("memory").queryName("changing").start()
+    try:
+        query.processAllAvailable()
+        supply(Stream("air", {"flow": Type.FLOAT, "room": Type.STRING}), 2, {"flow": 2.5, "room": "r"})
+        query.processAllAvailable()
+        assert [tuple(r) for r in spark.sql("SELECT id, flow FROM changing ORDER BY id").collect()] == [
+            (1, 1.5),
+            (2, 2.5),
+        ]
+        supply(Stream("air", {"flow": Type.STRING, "room": Type.STRING}), 3, {"flow": "much", "room": "r"})
+        with pytest.raises(
+            StreamingQueryException, match="another type in the log than in the DataFrame, between offsets 2"
+        ):
+            query.processAllAvailable()
+        assert "Start the query again, with the log's schema of today" in str(query.exception())
+    finally:
+        query.stop()

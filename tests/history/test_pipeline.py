@@ -125,3 +125,23 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
     assert len(told) > 3
     assert {line["events"]["r"] for line in told} <= steep
     assert all(line["select"]["rise"] > 5 for line in told)
+
+
+def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path) -> None:
+    """The archive gains a column; what came before has null there."""
+    text = dedent(APP).removesuffix("queries:\n")
+    (tmp_path / "app.yaml").write_text(text)
+    app = load(tmp_path / "app.yaml")
+    with start(config_of(app)):
+        push(tmp_path, [air(1, 10, 1.0)])
+    with Pipeline(spark, app) as pipeline:
+        pipeline.process_all()
+    (tmp_path / "app.yaml").write_text(text.replace("flow: float", "flow: float, unit: string"))
+    app = load(tmp_path / "app.yaml")
+    with start(config_of(app)):
+        push(tmp_path, [Event("air", 2, 20, {"sensor": "D2", "flow": 2.0, "unit": "cfm"})])
+    with Pipeline(spark, app) as pipeline:
+        pipeline.process_all()
+        assert not pipeline.down
+    rows = read(spark, archive_of(app), app.graph.streams["air"]).orderBy("id").select("id", "flow", "unit").collect()
+    assert [tuple(row) for row in rows] == [(1, 1.0, None), (2, 2.0, "cfm")]

@@ -42,6 +42,19 @@ class Bench:
             found += [attributes for _, _, _, attributes, _, _ in self.clock.run(2000)]
         return found
 
+    def moved(self, events: Sequence[Given]) -> list[Mapping[str, Value]]:
+        """What `run` gave, with another clock for each event that goes on with the state of the one before."""
+        spec, saved = lower(self.build.build().plan()), None
+        found: list[Mapping[str, Value]] = []
+        for number, (stream, attributes) in enumerate(events, 1):
+            clock = VirtualClock(spec)
+            if saved is not None:
+                clock.restore(saved)
+            assert clock.push(stream, number, 1000 + number, attributes)
+            found += [attributes for _, _, _, attributes, _, _ in clock.run(2000)]
+            saved = clock.save()
+        return found
+
     def trouble(self, operator: str) -> int:
         failed: int = json.loads(self.clock.stats())["operators"][operator]["failed"]
         return failed
@@ -123,6 +136,38 @@ def test_aggregate_and_threshold() -> None:
     bench = Bench()
     found = bench.run(bench.build.threshold("t", bench.stream("s", x="float"), above=4.0, reset=2.0), events)
     assert [value["on"] for value in found] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("aggregate", {"function": f, "last": 3}) for f in ("count", "sum", "avg", "min", "max", "stddev")),
+        ("threshold", {"below": 0.2, "reset": 0.7}),
+    ],
+)
+@pytest.mark.parametrize("type", ["float", "int"])
+def test_what_operators_remember_moves(kind: str, options: dict[str, Any], type: str) -> None:
+    values = [0.1, 0.3, None, 1e300, 1.0, 0.5, 0.1, -0.0, 0.9]
+    if type == "int":
+        values = [None if x is None else int(min(x, 9.0) * 10) for x in values]
+    bench = Bench()
+    operator = getattr(bench.build, kind)("o", bench.stream("s", x=type), **options)
+    events: list[Given] = [("s", {"x": x}) for x in values]
+    found = bench.run(operator, events)
+    assert len(found) == len(values)
+    assert bench.moved(events) == found
+
+
+@pytest.mark.parametrize("type", ["array<uint8>", "array<float>"])
+def test_what_a_filter_knows_moves(type: str) -> None:
+    bench = Bench()
+    fused = bench.build.ekf("e", bench.stream("a", x=type), bench.stream("b", x=type))
+    samples = np.random.default_rng(3).integers(0, 256, (12, 16), dtype=np.uint8)
+    arrays = [s.tobytes() if type == "array<uint8>" else tuple(s / 7) for s in samples]
+    events: list[Given] = [("ab"[i % 2], {"x": array}) for i, array in enumerate(arrays)]
+    found = bench.run(fused, events)
+    assert len(found) == 6
+    assert bench.moved(events) == found
 
 
 def test_a_python_function_gives_none_one_or_several() -> None:

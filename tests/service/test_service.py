@@ -27,6 +27,7 @@ from cepheid.model.events import Event
 from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
 from cepheid.service.engine import Engine
 from cepheid.service.log import LogReader
+from cepheid.service.metrics import MetricsPage
 from cepheid.service.outlet import NeedsToken, Outlet
 from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
@@ -261,6 +262,19 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"
+
+
+def test_the_page_for_prometheus_asks_for_the_token() -> None:
+    stats: dict[str, Any] = {"levels": {}}
+    with pytest.raises(NeedsToken, match="can be reached from elsewhere"):
+        MetricsPage(lambda: stats, "tcp:0.0.0.0:0")
+    with MetricsPage(lambda: stats, "tcp:0.0.0.0:0", "secret") as page:
+        url = page.url.replace("0.0.0.0", "127.0.0.1")
+        for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(urllib.request.Request(url, headers=headers))
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer secret"})) as answer:
+            assert answer.status == 200
 
 
 def test_top_without_a_service_says_what_to_do(tmp_path: Path) -> None:

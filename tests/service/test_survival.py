@@ -76,6 +76,25 @@ def test_a_supervisor_that_is_killed_leaves_nothing_behind_and_the_next_begins_a
             assert not any(one.duplicate for one in found)
 
 
+RUN = """
+import time
+from cepheid.cli.run import _start
+print(_start(["service", "app.yaml"]).pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_service_ends_with_the_run_that_started_it(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "{path: log}"))
+    with subprocess.Popen([sys.executable, "-c", RUN], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        assert run.stdout.readline().startswith("suppliers: ")
+        run.kill()
+        until(lambda: not is_alive(pid))
+    assert not (tmp_path / "supply.sock").exists(), "in order"
+
+
 def test_what_a_killed_service_kept_in_memory_is_removed_by_the_next(tmp_path: Path) -> None:
     folders = set(Path("/dev/shm").glob("cepheid-log-*"))
     with service(tmp_path, "none") as first:

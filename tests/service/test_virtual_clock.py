@@ -13,7 +13,8 @@ from tests.reference.graph import FATES, Delivery, Graph, Operator, Stream, Virt
 from tests.service.graphs import Case, cases, spec_of
 
 
-def run_native(case: Case) -> tuple[list[Delivery], Native]:
+def run_native(case: Case, moves: bool = False) -> tuple[list[Delivery], Native]:
+    """What consumers receive; `moves`: after each run another clock goes on with the state."""
     clock = Native(spec_of(case.graph))
     found = []
     number = 0
@@ -28,6 +29,10 @@ def run_native(case: Case) -> tuple[list[Delivery], Native]:
                 assert isinstance(parts, bytes)
                 assert isinstance(made, int)
                 found.append(Delivery(consumer, made, time, end, frozenset(marks), tuple(parts)))
+            if moves:
+                saved, clock = clock.save(), Native(spec_of(case.graph))
+                clock.restore(saved)
+                assert clock.save() == saved
     return found, clock
 
 
@@ -72,6 +77,36 @@ def test_the_native_clock_is_the_reference(case: Case) -> None:
         assert events["created"] == sum(fates.values())
     for fate in {fate for fates in reference.fates().values() for fate in fates}:
         event(f"some events were {fate}")
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_a_clock_goes_on_with_the_state_of_another(case: Case) -> None:
+    assert run_native(case, moves=True)[0] == run_native(case)[0]
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ("{", "not JSON"),
+        ('[["other", null, []]]', "a graph of other operators: other"),
+        ('[["o", null, [[7, 0, 0, 0, ""]]]]', "input 7, which there is not"),
+        ('[["o", null, [[0, 0, 0, 0, "AAAA"]]]]', "record"),
+        ('[["o", null, [[0, 0, 0, 0, "?"]]]]', "no record"),
+        ('[["o", null, [["first", 0, 0, 0, ""]]]]', "expected an int64"),
+    ],
+)
+def test_a_state_that_is_not_of_the_graph_is_refused(saved: str, message: str) -> None:
+    graph = Graph((Stream("s"), Stream("t")), (Operator("o", ("s", "t")),), ())
+    with pytest.raises(ValueError, match=message):
+        Native(spec_of(graph)).restore(saved)
+
+
+def test_what_was_not_taken_is_not_saved() -> None:
+    clock = Native(spec_of(Graph((Stream("s"),), (), ())))
+    clock.push("s", 1, 1, {"parts": b""})
+    with pytest.raises(ValueError, match="run the clock first"):
+        clock.save()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""A query on a cluster, as a batch and as a stream, as a program: `python -m tests.spark.on_cluster MASTER FOLDER`.
+"""The suite of queries on a cluster, as a program: `python -m tests.spark.on_cluster MASTER FOLDER LOG`.
 
-It prints as JSON the processes that made the matches of the batch, and kills an executor while the stream runs.
+It prints as JSON the matches of a batch and the processes that made them, the events of a log over TCP and the
+processes that read them, and kills an executor while the suite runs as a stream.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-import cepheid.spark
+from cepheid.history.log_source import register
 from cepheid.spark.clocks import Live
 from cepheid.spark.session import session
 from tests.conftest import SPARK_FOR_TESTS
-from tests.spark.killed_stream import QUERY
+from tests.history.test_log_source import TOKEN
+from tests.spark.suite import ON_CLUSTER, by_name, together
+from tests.spark.test_streaming import SCHEMA, read
 
 
 def executor() -> int:
@@ -37,28 +40,35 @@ def signed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Matches with the executor whose task made them: what follows in a plan without a shuffle is the same task."""
     mine = executor()
     for batch in batches:
-        yield pa.record_batch([batch.column("id"), pa.array([mine] * batch.num_rows)], ["id", "executor"])
+        columns = [batch.column("name"), batch.column("id"), pa.array([mine] * batch.num_rows)]
+        yield pa.record_batch(columns, ["name", "id", "executor"])
 
 
-def main(master: str, folder: str) -> None:
+def main(master: str, folder: str, address: str) -> None:
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "3"}
+    settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
     # Both executors get something to do, though what there is would fit one task.
     even = {"spark.sql.adaptive.enabled": "false", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
     even["spark.executor.extraJavaOptions"] = SPARK_FOR_TESTS["spark.driver.extraJavaOptions"]
     spark = session("cluster", **SPARK_FOR_TESTS | loopback | settings | even)
-    schema = "id BIGINT, time BIGINT, sensor STRING, flow DOUBLE"
-    stamped = "id", "timestamp_micros(time) AS time", "sensor", "flow"
-    events = spark.read.schema(schema).json(f"{folder}/in").selectExpr(*stamped)
-    matches = events.transform(cepheid.spark.match(QUERY))
-    rows = matches.mapInArrow(signed, "id STRING, executor BIGINT").collect()
+    matches = together(spark.read.schema(SCHEMA).json(f"{folder}/in"))
+    rows = matches.mapInArrow(signed, "name STRING, id STRING, executor BIGINT").collect()
     executors = sorted({row["executor"] for row in rows})
-    print(json.dumps({"batch": [row["id"] for row in rows], "executors": executors}), flush=True)
+    batch = by_name((row["name"], row["id"]) for row in rows)
+    print(json.dumps({"batch": batch, "executors": executors}), flush=True)
 
-    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(f"{folder}/in").selectExpr(*stamped)
-    found = stream.withWatermark("time", "0 seconds").transform(cepheid.spark.match(QUERY, live=Live(buckets=4)))
-    writer = found.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
-    query = writer.format("delta").start(f"{folder}/matches")
+    register(spark)
+    reader = spark.read.format("cepheid").options(address=address, token=TOKEN, stream="air", eventsPerTask=20)
+    events = reader.load().selectExpr("'air' AS name", "CAST(id AS STRING) AS id")
+    rows = events.mapInArrow(signed, "name STRING, id STRING, executor BIGINT").collect()
+    told = {"log": [int(row["id"]) for row in rows], "readers": sorted({row["executor"] for row in rows})}
+    print(json.dumps(told), flush=True)
+
+    stream = read(spark, Path(folder) / "in").withWatermark("time", "2 seconds")
+    writer = together(stream, Live(buckets=4), ON_CLUSTER).writeStream.option(
+        "checkpointLocation", f"{folder}/checkpoint"
+    )
+    query = writer.trigger(availableNow=True).format("delta").start(f"{folder}/matches")
     while not Path(folder, "checkpoint", "commits", "0").exists() and query.isActive:
         time.sleep(0.05)
     os.kill(executors[0], signal.SIGKILL)

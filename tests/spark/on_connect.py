@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import scepter_world as world
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,10 @@ import cepheid.spark
 from cepheid.spark.clocks import Live
 from cepheid.spark.java import find_java
 from tests.conftest import SPARK_FOR_TESTS
+from tests.history.test_graphs import application, frame_of
+from tests.history.test_graphs import events as graph_events
 from tests.spark.killed_stream import QUERY
+from tests.spark.test_operators import KEY
 
 
 def ids(frame: DataFrame, column: str = "id") -> list[str]:
@@ -39,7 +43,7 @@ def main(folder: str) -> None:
     schema = "id BIGINT, time BIGINT, sensor STRING, flow DOUBLE"
     stamped = "id", "timestamp_micros(time) AS time", "sensor", "flow"
     events = spark.read.schema(schema).json(f"{folder}/in").selectExpr(*stamped)
-    found = {"key": ids(events.transform(cepheid.spark.match(QUERY)))}
+    found: dict[str, Any] = {"key": ids(events.transform(cepheid.spark.match(QUERY)))}
     found["slices"] = ids(events.transform(cepheid.spark.match(QUERY.replace("JOIN (?p.sensor = ?q.sensor)", ""))))
 
     known = world.known(world.knowledge(8, Path(folder)))
@@ -50,6 +54,14 @@ def main(folder: str) -> None:
     office = "PATH {?e evt:hasSource ?s . ?s bd:hasLocation/rdf:type bd:Office}"
     found["where"] = ids(report.transform(cepheid.spark.where(office, known)))
     found["enrich"] = ids(report.transform(cepheid.spark.enrich(known, "sensorID", room="bd:hasLocation")), "room")
+
+    arrays = spark.sql("SELECT X'0102ff' AS a, X'0305' AS b, 77L AS time, 1L AS id")
+    hidden = cepheid.spark.aes(cepheid.spark.cat("a", "b"), KEY, time="time", id="id")
+    (row,) = arrays.select(cepheid.spark.fft(cepheid.spark.ekf("a", "b")).alias("f"), hidden.alias("h")).collect()
+    found["operators"] = [row["f"], bytes(row["h"]).hex()]
+    graph = cepheid.spark.graph(application(Path(folder)), arrival="came")
+    outputs = frame_of(spark, graph_events()).transform(graph)
+    found["graph"] = [list(r) for r in outputs.selectExpr("machine", "consumer", "id", "unix_micros(time)").collect()]
 
     stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(f"{folder}/in").selectExpr(*stamped)
     matches = stream.withWatermark("time", "0 seconds").transform(cepheid.spark.match(QUERY, live=Live(buckets=2)))

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
+from spark.cluster import cluster
 
 from cepheid.language.checker import Checked, check
 from cepheid.language.parser import parse
@@ -23,63 +19,22 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.plan.matcher import Matcher
-from cepheid.spark.java import find_java
-from tests.spark.killed_stream import QUERY
-from tests.spark.test_streaming import delta_ids
+from tests.history.test_log_source import TOKEN, push
+from tests.service.intakes import air, starting
+from tests.spark.suite import ON_CLUSTER, by_name
+from tests.spark.test_matching import QUERIES, expected
+from tests.spark.test_streaming import NOW, arrivals, delta_rows, finished, write
 
 pytestmark = pytest.mark.spark
 
 AIR = Stream("air", {"sensor": Type.STRING, "flow": Type.FLOAT}, id_kind="int")
 
 
-@contextmanager
-def part_of_spark(folder: Path, *arguments: str) -> Iterator[None]:
-    """A process of Spark's own, with its workers; all of them end with the block."""
-    home = Path(pyspark.__file__).parent
-    local = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(find_java().home)}
-    with (folder / f"{arguments[0].rpartition('.')[2]}-{len(list(folder.iterdir()))}.log").open("w") as log:
-        process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), *arguments],
-            env={**os.environ, **local, "SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+def master(tmp_path: Path) -> Iterator[str]:
     """The address of a master with two workers of one core each."""
-    port, logs = free_port(), tmp_path / "logs"
-    logs.mkdir()
-    master = f"spark://127.0.0.1:{port}"
-    with ExitStack() as stack:
-        place = "--host", "127.0.0.1", "--webui-port", "0"
-        stack.enter_context(part_of_spark(logs, "org.apache.spark.deploy.master.Master", *place, "--port", str(port)))
-        deadline = time.monotonic() + 60
-        while True:
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert time.monotonic() < deadline, "no master"
-            time.sleep(0.1)
-        for _ in range(2):
-            worker = "org.apache.spark.deploy.worker.Worker", *place, "-c", "1", "-m", "1g"
-            stack.enter_context(part_of_spark(logs, *worker, "-d", str(tmp_path / "work"), master))
-        yield master
+    with cluster(tmp_path) as address:
+        yield address
 
 
 def written(folder: Path) -> list[Event]:
@@ -101,26 +56,38 @@ def checked_air(text: str) -> Checked:
     return checked
 
 
-@pytest.mark.timeout(300)
-def test_matches_are_made_in_the_executors(cluster: str, tmp_path: Path) -> None:
-    events, checked = written(tmp_path / "in"), checked_air(QUERY)
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.on_cluster", cluster, str(tmp_path)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+@pytest.mark.timeout(600)
+def test_matches_are_made_in_the_executors(master: str, tmp_path: Path) -> None:
+    """The suite as a batch; and as a stream, in the middle of which an executor is killed."""
+    cuts = [0, 130, 131, 270, 400]
+    write(tmp_path / "in", arrivals(), cuts)
+    with starting(tmp_path) as begin:
+        intake = begin(listen=["tcp:127.0.0.1:0"], token=TOKEN)
+        push(intake, [air(i, i * 10) for i in range(100)])
+        program = subprocess.run(
+            [sys.executable, "-m", "tests.spark.on_cluster", master, str(tmp_path), intake.address],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
     assert program.returncode == 0, program.stdout
-    batch, stream = (json.loads(line) for line in program.stdout.splitlines() if line.startswith("{"))
-    assert sorted(batch["batch"]) == sorted(m.id for m in Matcher(checked).matches(events))
+    batch, log, stream = (json.loads(line) for line in program.stdout.splitlines() if line.startswith("{"))
+    for name, text in QUERIES.items():
+        assert batch["batch"][name] == sorted(m.id for m in expected(text, NOW)), name
     assert len(batch["executors"]) == 2
     assert 0 not in batch["executors"], "a match was made elsewhere than in an executor"
 
+    assert sorted(log["log"]) == list(range(100))
+    assert log["readers"] == batch["executors"]
+
     assert stream["killed while it ran"]
-    matcher = Matcher(checked)
-    matcher.push(events)
-    wanted = [match.id for match in matcher.advance(events[-1].time)]
-    assert len(wanted) > 50
-    assert sorted(delta_ids(tmp_path / "matches")) == sorted(wanted)
+    found = by_name(delta_rows(tmp_path / "matches", "name", "id"))
+    for name in ON_CLUSTER:
+        assert found[name] == sorted(finished(name)), name
+    # Matches were open when it was killed: some have events on both sides of each cut.
+    place = {event.id: number for number, event in enumerate(arrivals())}
+    ids = [[ref[1] for ref in m.events.values() if isinstance(ref, tuple)] for m in expected(QUERIES["pair"], NOW)]
+    for cut in cuts[1:-1]:
+        assert any(min(place[i] for i in pair) < cut <= max(place[i] for i in pair) for pair in ids)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from cepheid.plan.matcher import Matcher
+from tests.history.test_graphs import alone, application
+from tests.history.test_graphs import events as graph_events
 from tests.spark.killed_stream import QUERY
 from tests.spark.test_cluster import checked_air, written
+from tests.spark.test_operators import KEY, of_service
 
 pytestmark = pytest.mark.spark
 
@@ -39,6 +42,12 @@ def test_connect_finds_what_the_native_matcher_finds(tmp_path: Path) -> None:
     assert found["path"] == ["0", "1", "8", "9"]
     assert found["where"] == ["0", "1", "8", "9"]
     assert len(found["enrich"]) == 16
+    fused = of_service("ekf", "array<uint8>", [b"\x01\x02\xff", b"\x03\x05"])
+    hidden = of_service("aes", "array<uint8>", [b"\x01\x02\xff\x03\x05"], key=KEY)
+    assert found["operators"] == [list(of_service("fft", "array<uint8>", [fused])), hidden.hex()]
+    received = alone(application(tmp_path), graph_events())
+    outputs = [[machine, r.consumer, r.id, r.time] for machine, each in received.items() for r in each]
+    assert sorted(found["graph"]) == sorted(outputs)
     matcher = Matcher(checked_air(QUERY))
     matcher.push(events)
     assert found["stream"] == sorted(match.id for match in matcher.advance(events[-1].time))

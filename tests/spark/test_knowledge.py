@@ -58,13 +58,18 @@ def test_where(readings: DataFrame, kb: Known) -> None:
     assert found.columns == readings.columns
 
 
-def test_where_is_a_broadcast_join(readings: DataFrame, kb: Known, capsys: pytest.CaptureFixture[str]) -> None:
-    readings.transform(where(OFFICE, kb)).explain()
-    assert "IN (s1,s2)" in capsys.readouterr().out  # so few that they stand in the condition
-    turtle = f"@prefix : <{NS}> . :r1 a :Office . " + " ".join(f":s{n} :in :r1 ." for n in range(2_500))
-    many = Known(knowledge(turtle), MEANINGS, prefixes=PREFIXES)
-    readings.transform(where(OFFICE, many)).explain()
+def test_few_keys_are_a_condition_and_many_a_broadcast_join(
+    readings: DataFrame, kb: Known, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = readings.transform(where(OFFICE, kb))
+    listed.explain()
+    assert "sensor#" in (told := capsys.readouterr().out)
+    assert "Join" not in told
+    monkeypatch.setattr("cepheid.spark.knowledge._MOST_LISTED", 1)
+    joined = readings.transform(where(OFFICE, kb))
+    joined.explain()
     assert "BroadcastHashJoin" in capsys.readouterr().out
+    assert sorted(map(tuple, joined.collect())) == sorted(map(tuple, listed.collect()))
 
 
 def test_where_on_a_stream(spark: SparkSession, readings: DataFrame, kb: Known, tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ from cepheid.spark.pipeline import (
     archive_file_stream,
     archive_files,
     check_run,
-    essence,
 )
 from cepheid.spark.sources import InputMissing, read_files
 from cepheid.spark.validate import UNREADABLE, validate
@@ -187,20 +186,6 @@ def test_a_run_that_dies_before_spark_notes_what_it_wrote(
     assert_archived(spark, archive, truth(lines, [AIR]), [AIR])
     assert archive_files(spark, [AIR], tmp_path / "in", "jsonl", archive) == books(truth(lines, [AIR]))
     assert_archived(spark, archive, truth(lines, [AIR]), [AIR])
-
-
-def test_the_essence_of_a_failure() -> None:
-    java = "An error occurred while calling o9.save.\n: java.io.IOException: No space left on device\n\tat a.b(c:1)"
-    assert essence(java) == "java.io.IOException: No space left on device"
-    worker = (
-        "\n  An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
-        "  File \"x.py\", line 1, in f\nModuleNotFoundError: No module named 'cepheid'\n\n\tat a.b(c:1)\n"
-    )
-    assert essence(worker) == "ModuleNotFoundError: No module named 'cepheid'"
-    assert (
-        essence("[PATH_NOT_FOUND] Path does not exist\nJVM stacktrace:\n...") == "[PATH_NOT_FOUND] Path does not exist"
-    )
-    assert essence("") == "no reason was given"
 
 
 def test_what_is_wrong_is_said_before_spark_works(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Queries on streams in Spark: the matches of the batch at several cuts, and through restarts and kills."""
+"""Queries on streams in Spark: the matches of the batch through restarts and kills; test_suite.py has the cuts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -87,27 +86,6 @@ def finished(name: str) -> list[str]:
     assert len(timely) < len(EVENTS)
     wanted = expected(QUERIES[name], NOW, timely)
     return [m.id for m in sorted(wanted, key=lambda m: (m.time, m.id)) if m.time < watermark]
-
-
-@pytest.mark.parametrize(
-    ("name", "cuts"),
-    [
-        ("absent", [0, 150, 151, 400]),
-        ("no_key", [0, 400]),
-        ("filter", [0, 130, 400]),
-    ],
-)
-def test_a_stream_gives_the_matches_of_the_batch(
-    spark: SparkSession, tmp_path: Path, name: str, cuts: list[int]
-) -> None:
-    write(tmp_path / "in", arrivals(), cuts)
-    stream = read(spark, tmp_path / "in").withWatermark("time", "2 seconds")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoKey)
-        matches = stream.transform(cepheid.spark.match(QUERIES[name], stream="stream", now=NOW, live=Live(buckets=3)))
-    wanted = finished(name)
-    assert len(wanted) > 3, "a case that finds next to nothing shows nothing"
-    assert [row["id"] for row in run(matches, tmp_path)] == wanted
 
 
 def test_a_restart_goes_on_with_another_number_of_partitions(spark: SparkSession, tmp_path: Path) -> None:
@@ -201,11 +179,17 @@ def in_log(log: Path) -> list[str]:
 
 
 def delta_ids(table: Path) -> list[str]:
-    """The ids in a Delta table, read by its own log."""
+    """The ids in a Delta table."""
+    return [found for (found,) in delta_rows(table, "id")]
+
+
+def delta_rows(table: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a Delta table, read by its own log."""
     live: set[str] = set()
     for commit in sorted((table / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():
             action = json.loads(line)
             live |= {action["add"]["path"]} if "add" in action else set()
             live -= {action["remove"]["path"]} if "remove" in action else set()
-    return [i for path in live for i in pq.read_table(table / path, columns=["id"]).column("id").to_pylist()]
+    tables = (pq.read_table(table / path, columns=list(columns)) for path in live)
+    return [row for t in tables for row in zip(*(t.column(name).to_pylist() for name in columns), strict=True)]

@@ -7,9 +7,8 @@ use std::time::Duration;
 use memmap2::{Mmap, UncheckedAdvice};
 
 use super::frame::{self, Batch, Found, Head, Kind};
-use super::segment;
 use super::tail::Tail;
-use super::{Error, StreamSchema, fault};
+use super::{Error, StreamSchema, fault, restored, segment};
 
 /// Pages are let go of in such steps.
 const RELEASED: usize = 256 << 10;
@@ -142,20 +141,31 @@ impl Follower {
         self.next = offset;
         self.segment = None;
         let firsts = segment::list(&self.folder)?;
+        let Some(&kept) = firsts.first() else { return Ok(()) };
+        if offset >= kept {
+            return self.enter(firsts[firsts.partition_point(|first| *first <= offset) - 1]);
+        }
+        let firsts = restored::list(&self.folder)?;
         let at = firsts.partition_point(|first| *first <= offset);
-        match (at.checked_sub(1), firsts.first()) {
-            (None, None) => Ok(()),
-            (None, Some(first)) => Err(Error::Gone {
+        match at.checked_sub(1) {
+            Some(at) => self.enter(firsts[at]),
+            None => Err(Error::Gone {
                 asked: offset,
-                first: *first,
+                first: kept,
             }),
-            (Some(at), _) => self.enter(firsts[at]),
         }
     }
 
     fn enter(&mut self, first: u64) -> Result<(), Error> {
-        let path = segment::path(&self.folder, first);
-        let file = match File::open(&path) {
+        let mut path = segment::path(&self.folder, first);
+        let mut opened = File::open(&path);
+        if opened.is_err() {
+            let beside = segment::path(&restored::folder(&self.folder), first);
+            if beside.exists() {
+                (opened, path) = (File::open(&beside), beside);
+            }
+        }
+        let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let kept = segment::list(&self.folder)?.first().copied().unwrap_or(0);
@@ -206,7 +216,11 @@ impl Follower {
             segment.position += length;
             segment.last = Some((head, start + frame::HEAD, segment.position));
             match head.kind {
-                Kind::End => self.enter(head.offset)?,
+                Kind::End => {
+                    self.next = self.next.max(head.offset);
+                    self.segment = None; // if the next one is gone, it may come back
+                    self.enter(head.offset)?;
+                }
                 Kind::State => {
                     let body = &segment.map[start + frame::HEAD..start + length];
                     if let Some(streams) = streams_of(body).filter(|streams| *streams != self.streams) {

@@ -7,6 +7,7 @@
 //! 00000000000000000000.log    a segment, named by the offset of its first record
 //! 00000000000001048576.log    the next one; the last is being written
 //! consumers/archive           how far a consumer has come, as text: what retention must not pass
+//! restored/                   segments that were forgotten and brought back, for who still needs them
 //! ```
 //!
 //! docs/log.md says more. `Log` writes, `Follower` reads, `Tail` is the shared memory between them.
@@ -14,6 +15,7 @@
 pub mod consumers;
 pub mod follower;
 pub mod frame;
+pub mod restored;
 pub mod schema;
 pub mod segment;
 pub mod sync;

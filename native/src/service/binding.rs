@@ -90,6 +90,17 @@ impl Binding {
         self.bound.iter().flatten().count()
     }
 
+    /// What is bound and waits for others, by edge.
+    pub fn held(&self) -> impl Iterator<Item = (usize, &Bound)> {
+        let bound = self.bound.iter().enumerate();
+        bound.filter_map(|(edge, bound)| Some((edge, bound.as_ref()?)))
+    }
+
+    /// Binds again what `held` gave elsewhere, where nothing is bound yet.
+    pub fn hold(&mut self, edge: usize, event: Bound) {
+        self.bound[edge] = Some(event);
+    }
+
     /// Lets go of what is bound and waits for others, which will not come: the operator is removed.
     pub fn unbind(&mut self, ends: &mut impl Ends) {
         for edge in 0..self.rules.edges {

@@ -28,6 +28,9 @@ pub trait Feed: Send + Sync {
     /// Gives `take` the next, waited for at most so long; whether there was one.
     fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool;
 
+    /// All that was given was written to those who read it.
+    fn sent(&self) {}
+
     /// Whether nothing will come any more.
     fn is_over(&self) -> bool;
 }
@@ -69,6 +72,7 @@ impl Feed for ConsumerFeed {
                 end: (event.head.end != i64::MAX).then_some(event.head.end),
                 marks,
                 supplied: Some(event.head.pushed),
+                delay: None,
             });
         }
         shared.store.release(token, Fate::Used);
@@ -106,7 +110,7 @@ impl Feed for MatchFeed {
     }
 
     fn next(&self, timeout: Duration, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
-        let Some(delivery) = self.matches[self.number].next(Some(timeout)) else {
+        let Some(delivery) = self.matches[self.number].next_to_send(timeout) else {
             return false;
         };
         take(&Parcel {
@@ -114,8 +118,13 @@ impl Feed for MatchFeed {
             end: delivery.end,
             marks: delivery.marks,
             supplied: None,
+            delay: delivery.delay,
         });
         true
+    }
+
+    fn sent(&self) {
+        self.matches[self.number].sent();
     }
 
     fn is_over(&self) -> bool {

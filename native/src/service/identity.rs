@@ -14,9 +14,10 @@ fn mix(state: u64, value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Begins as no number does, so that an empty text is not 0.
 fn mix_text(state: u64, text: &str) -> u64 {
     let bytes = text.as_bytes();
-    let mixed = bytes.chunks(8).fold(state, |state, chunk| {
+    let mixed = bytes.chunks(8).fold(mix(state, u64::MAX), |state, chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         mix(state, u64::from_le_bytes(word))

@@ -1,5 +1,6 @@
 //! An operator's instance: what runs it, and the events that it runs with. One thread at a time has it.
 
+use crate::json::{Fault, Json};
 use crate::panic;
 use crate::record::{self, IdRef, Schema};
 use crate::service::binding::Bound;
@@ -89,6 +90,16 @@ impl Instance {
             process,
             inputs: inputs.sources.iter().map(|_| None).collect(),
         }
+    }
+
+    /// What the operator remembers.
+    pub fn save(&self) -> Json {
+        self.process.save()
+    }
+
+    /// Goes on with what `save` gave elsewhere.
+    pub fn restore(&mut self, saved: &Json) -> Result<(), Fault> {
+        self.process.restore(saved)
     }
 
     /// Runs it with its inputs; each output goes to `share`. An error or a panic ends the run, not the process.

@@ -5,6 +5,7 @@
 //! through it again from where its queries hold nothing older (restart.rs), and is silent up to where it had come before.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +16,16 @@ use crate::event::{Id, Name, Row};
 use crate::found::Match;
 use crate::json::{self, Fault, Json, Reading};
 use crate::log::follower::From;
-use crate::log::{Error, Follower, consumers, schema};
+use crate::log::{Error, Follower, schema};
 use crate::matcher::{Budget, Matcher, Overflow};
 use crate::record::{self, IdRef, Record, Schema};
 use crate::service::derived::{Announced, Unlogged};
 use crate::service::knowing::{Coming, Update};
 use crate::service::matches::{Delivery, Matches};
+use crate::service::reads::{Read, Reads};
 use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, adopt, now};
-use crate::service::store::{RELATIVE, STALE};
+use crate::service::store::{RECOVERED, RELATIVE, STALE};
 use crate::standing::Standing;
 use crate::steady;
 use crate::value::Val;
@@ -33,6 +35,8 @@ const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(5);
 /// So many events of a group are remembered that came with the end of their validity.
 const ENDS: usize = 1 << 16;
+/// So often it looks whether what it asked for was brought back.
+const RESTORED_EVERY: Duration = Duration::from_millis(100);
 /// A real-time thread rests for the rest of such a period when it has used its share: see scheduling.rs.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -48,8 +52,10 @@ struct QuerySpec {
     align: Vec<(Vec<String>, i64)>,
     /// Whether its matches are events of the log too.
     is_read: bool,
-    /// What was found up to this offset was delivered before.
-    silent_to: u64,
+    /// What it is known by beside the log.
+    key: String,
+    /// What was found up to here was delivered before.
+    read: Read,
     /// The version of the knowledge by which its PATHs are judged in the beginning; 0: it has none.
     knowledge: u64,
     /// By what they are judged later, from offsets of the log on.
@@ -71,8 +77,10 @@ struct StreamSpec {
 pub struct LaneSpec {
     /// The rank of the level.
     pub level: usize,
-    /// Under this name the log knows how far the lane has come.
+    /// Under this name it is written down, beside the log, how far its queries have come.
     consumer: String,
+    /// Whether what the log forgets is in an archive.
+    is_archived: bool,
     queries: Vec<QuerySpec>,
     streams: Vec<StreamSpec>,
 }
@@ -95,7 +103,11 @@ impl LaneSpec {
                 sheds: item.member("stale")?.text()? == "shed",
                 align: item.member("align")?.each(aligned)?,
                 is_read: item.member("read")?.bool()?,
-                silent_to: item.member("silent")?.index()? as u64,
+                key: item.member("key")?.text()?.to_owned(),
+                read: Read {
+                    offset: item.member("silent")?.member("offset")?.index()? as u64,
+                    watermark: item.member("silent")?.member("watermark")?.int()?,
+                },
                 knowledge: item.member("knowledge")?.index()? as u64,
                 later: item.member("later")?.each(|update| Update::read(number, update))?,
             })
@@ -112,6 +124,7 @@ impl LaneSpec {
         Ok(LaneSpec {
             level: json.member("level")?.index()?,
             consumer: json.member("consumer")?.text()?.to_owned(),
+            is_archived: json.member("archived")?.bool()?,
             queries: json.member("queries")?.each(query)?,
             streams: json.member("streams")?.each(stream)?,
         })
@@ -162,20 +175,45 @@ impl Lane {
             numbered.map(|(place, number)| (&**group.standing.plan(place), spec.queries[*number].limit.is_some()))
         });
         let marks = Marks::new(plans, &folder, &spec.consumer);
-        let begin = marks.read().unwrap_or_default();
-        let follower = match Follower::open(&folder, From::Offset(begin.offset), false) {
-            // What it was to go on with is not kept any more, or there is no such point.
-            Err(Error::Gone { .. }) => Follower::open(&folder, From::First, false),
-            other => other,
-        };
-        let follower = follower.map_err(Refused::Log)?;
         let end = Follower::open(&folder, From::End, false)
             .map_err(Refused::Log)?
             .offset();
+        // What the log has lost with its machine, because it was not safe yet, comes anew from those who sent it.
+        for query in &mut spec.queries {
+            if query.read.offset > end {
+                query.read = Read {
+                    offset: end,
+                    watermark: i64::MIN,
+                };
+            }
+        }
+        let point = marks.read().filter(|point| point.offset <= end);
+        // What new queries do not find is not their loss.
+        let had_read = spec.queries.iter().any(|query| query.read != Read::default());
+        let is_needed = point.is_some() || had_read;
+        let begin = point.unwrap_or_default();
+        let mut follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
+        if begin.offset >= follower.offset() || (is_needed && spec.is_archived) {
+            match follower.seek(begin.offset) {
+                Ok(()) | Err(Error::Gone { .. }) => {} // then it is asked for
+                Err(error) => return Err(Refused::Log(error)),
+            }
+        } else if is_needed {
+            eprintln!(
+                "{}: the events of offsets {} to {} are not in the log any more, and there is no archive: what they \
+                 would have matched is lost",
+                spec.consumer,
+                begin.offset,
+                follower.offset() - 1
+            );
+        }
         for clock in groups.iter_mut().flat_map(|group| &mut group.clocks) {
             let known = begin.streams.iter().find(|(name, _)| *name == clock.stream.name);
             clock.greatest = known.map_or(i64::MIN, |(_, time)| *time);
         }
+        let known = spec.queries.iter().map(|query| (query.key.clone(), query.read));
+        let reads = Reads::new(known.collect(), &folder, &spec.consumer);
+        let is_loud = spec.queries.iter().map(|query| query.read == Read::default()).collect();
         let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
@@ -203,7 +241,13 @@ impl Lane {
             matches: Arc::clone(&matches),
             unlogged: Arc::clone(&unlogged),
             stop: Arc::clone(&stop),
-            read_to: None,
+            reads,
+            is_loud,
+            began: now(),
+            end,
+            arrived: None,
+            is_wanting: false,
+            told: None,
             marks,
             announced,
             announced_from: end,
@@ -262,6 +306,8 @@ struct Group {
     places: Vec<Option<(u16, Vec<Option<usize>>)>>,
     /// By query of `queries`, its ALIGNs: the places of their variables, and how far apart their events may be.
     align: Vec<Vec<(Vec<usize>, i64)>>,
+    /// The last watermark that they advanced to.
+    watermark: i64,
     /// When the validity of events ends that came with that; the newest ones.
     ends: BTreeMap<Name, i64>,
 }
@@ -342,6 +388,7 @@ fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
         });
         Group {
             align: align.collect(),
+            watermark: i64::MIN,
             standing,
             queries,
             clocks,
@@ -393,8 +440,18 @@ struct Running {
     matches: Arc<Vec<Matches>>,
     unlogged: Arc<Vec<Unlogged>>,
     stop: Arc<AtomicBool>,
-    /// What was found up to this offset was read a moment ago.
-    read_to: Option<u64>,
+    reads: Reads,
+    /// By query, whether all that it finds now is new to who reads it.
+    is_loud: Vec<bool>,
+    /// When the lane began, microseconds; and where the log ended then. What came before that is recovered.
+    began: i64,
+    end: u64,
+    /// When the batch that was read last came to the log.
+    arrived: Option<i64>,
+    /// Whether it has asked for what the log has no longer.
+    is_wanting: bool,
+    /// Of which offset it was said last that it is missing.
+    told: Option<u64>,
     marks: Marks,
     announced: Arc<Announced>,
     /// What was derived before this lane began is in the log up to here.
@@ -411,13 +468,19 @@ impl Running {
         let mut busy = Duration::ZERO;
         while !self.stop.load(Ordering::SeqCst) {
             let mut waiting = self.unlogged.iter().enumerate();
-            if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) {
+            if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) || self.is_ahead() {
                 thread::sleep(PATIENCE);
                 continue;
             }
             self.let_go();
             let began = Instant::now();
-            let went_on = self.follow().unwrap_or(false);
+            let went_on = match self.follow() {
+                Err(Error::Gone { first, .. }) => {
+                    self.want(first);
+                    continue;
+                }
+                followed => followed.unwrap_or(false),
+            };
             busy += began.elapsed();
             if !went_on {
                 self.advance(None);
@@ -429,13 +492,50 @@ impl Running {
             }
             self.rest(&mut period, &mut busy);
         }
+        // What was read up to the end is read: who ends in order has written it to its sockets.
         self.commit();
+        self.commit();
+        if self.is_wanting {
+            let _ = fs::remove_file(self.wanted());
+        }
         self.matches.iter().for_each(Matches::end);
         self.unlogged.iter().for_each(Unlogged::end);
     }
 
+    /// Asks for what the log has no longer: who has the archive brings it back (src/cepheid/history/restore.py). Until
+    /// then nothing can be found, because it would be incomplete.
+    fn want(&mut self, first: u64) {
+        let from = self.follower.offset();
+        if self.told != Some(from) {
+            self.told = Some(from);
+            eprintln!(
+                "{}: the events of offsets {from} to {} are not in the log any more; they are awaited from the archive \
+                 (cepheid pipeline)",
+                self.spec.consumer,
+                first.saturating_sub(1)
+            );
+        }
+        if !self.is_wanting {
+            // A full disk: then it is tried again.
+            self.is_wanting = fs::write(self.wanted(), from.to_string()).is_ok();
+        }
+        thread::sleep(RESTORED_EVERY);
+    }
+
+    fn wanted(&self) -> PathBuf {
+        self.folder.join(format!("{}.wanted", self.spec.consumer))
+    }
+
     fn is_removed(&self, number: usize) -> bool {
         self.removed[number].load(Ordering::Relaxed)
+    }
+
+    /// Whether who reads its matches can't follow: what is recovered comes faster than anything live, and is not to be
+    /// lost for that.
+    fn is_ahead(&self) -> bool {
+        let mut each = self.matches.iter().enumerate();
+        self.follower.offset() < self.end
+            && each.any(|(number, matches)| matches.is_pressed() && !self.is_removed(number))
     }
 
     /// Lets go of queries that stand together when none of them is wanted any more.
@@ -462,6 +562,9 @@ impl Running {
         let offset = self.follower.offset();
         if !self.follower.advance()? {
             return Ok(false);
+        }
+        if std::mem::take(&mut self.is_wanting) {
+            let _ = fs::remove_file(self.wanted());
         }
         for update in self.coming.due(offset) {
             self.learn(update);
@@ -512,8 +615,10 @@ impl Running {
     /// The clocks have gone on, with a batch that came to the log at `arrival`, or by themselves.
     fn advance(&mut self, arrival: Option<i64>) {
         let idle_counts = arrival.is_none();
+        self.arrived = arrival.or(self.arrived);
         let offset = self.follower.offset();
-        for group in &mut self.groups {
+        for at in 0..self.groups.len() {
+            let group = &mut self.groups[at];
             for clock in group.clocks.iter_mut().filter(|clock| clock.stream.is_derived) {
                 if let Some(watermark) = self.announced.watermark(&clock.stream.name, offset)
                     && offset >= self.announced_from
@@ -523,55 +628,99 @@ impl Running {
             }
             let watermarks = group.clocks.iter().map(|clock| clock.watermark(idle_counts));
             let Some(watermark) = watermarks.min() else { continue };
-            for (place, found) in group.standing.advance(Some(watermark)) {
-                let number = group.queries[place];
-                let query = &self.spec.queries[number];
-                if offset <= query.silent_to || self.removed[number].load(Ordering::Relaxed) {
-                    continue;
-                }
-                let version = self.versions[number].load(Ordering::Relaxed);
-                for found in found {
-                    let end = end(query, &group.clocks, &group.ends, &found);
-                    let now = now();
-                    let is_stale = end.is_some_and(|end| now >= end);
-                    let is_apart = !group.align[place].iter().all(|set| holds(set, &found));
-                    let marks = if is_stale { STALE } else { 0 } | if is_apart { RELATIVE } else { 0 };
-                    if let Some(arrival) = arrival {
-                        let microseconds = u64::try_from(now - arrival).unwrap_or(0);
-                        self.matches[number].latency.record(microseconds * 1_000);
-                    }
-                    let delivery = Arc::new(Delivery {
-                        found,
-                        end,
-                        marks,
-                        knowledge: (version > 0).then_some(version),
-                    });
-                    if query.is_read {
-                        self.unlogged[number].put(Arc::clone(&delivery));
-                    }
-                    self.matches[number].put(delivery, query.sheds);
-                }
+            if let Some(before) = self.catch_up(at, offset) {
+                self.advance_group(at, before, arrival);
+                self.speak(at, offset);
             }
-            for (place, number) in group.queries.iter().enumerate() {
-                self.strangers[*number].store(group.standing.strangers(place), Ordering::Relaxed);
-                if self.spec.queries[*number].is_read {
-                    self.unlogged[*number].pass(watermark);
+            self.advance_group(at, watermark, arrival);
+        }
+    }
+
+    /// Where the queries of a group have come to what was read of them before, and not spoken since: the watermark that
+    /// they had then. What it brings, and no event, was delivered.
+    fn catch_up(&self, at: usize, offset: u64) -> Option<i64> {
+        let quiet = self.groups[at].queries.iter().filter(|number| !self.is_loud[**number]);
+        let reads = quiet.map(|number| self.spec.queries[*number].read);
+        let there = reads.filter(|read| read.offset <= offset);
+        there
+            .map(|read| {
+                if read.offset == offset {
+                    read.watermark
+                } else {
+                    i64::MIN
                 }
+            })
+            .max()
+    }
+
+    /// From now on, what those queries find is delivered.
+    fn speak(&mut self, at: usize, offset: u64) {
+        for number in &self.groups[at].queries {
+            self.is_loud[*number] |= self.spec.queries[*number].read.offset <= offset;
+        }
+    }
+
+    fn advance_group(&mut self, at: usize, watermark: i64, arrival: Option<i64>) {
+        let group = &mut self.groups[at];
+        group.watermark = group.watermark.max(watermark);
+        let now = now();
+        // What came before the lane began would have been found then.
+        let delay = self
+            .arrived
+            .filter(|came| *came < self.began)
+            .map(|came| now.saturating_sub(came).max(0));
+        for (place, found) in group.standing.advance(Some(watermark)) {
+            let number = group.queries[place];
+            let query = &self.spec.queries[number];
+            if !self.is_loud[number] || self.removed[number].load(Ordering::Relaxed) {
+                continue;
+            }
+            let version = self.versions[number].load(Ordering::Relaxed);
+            for found in found {
+                let end = end(query, &group.clocks, &group.ends, &found);
+                let is_stale = end.is_some_and(|end| now >= end);
+                let is_apart = !group.align[place].iter().all(|set| holds(set, &found));
+                let marks = if is_stale { STALE } else { 0 }
+                    | if is_apart { RELATIVE } else { 0 }
+                    | if delay.is_some() { RECOVERED } else { 0 };
+                if let Some(arrival) = arrival {
+                    let microseconds = u64::try_from(now - arrival).unwrap_or(0);
+                    self.matches[number].latency.record(microseconds * 1_000);
+                }
+                let delivery = Arc::new(Delivery {
+                    found,
+                    end,
+                    marks,
+                    delay,
+                    knowledge: (version > 0).then_some(version),
+                });
+                if query.is_read {
+                    self.unlogged[number].put(Arc::clone(&delivery));
+                }
+                self.matches[number].put(delivery, query.sheds);
+            }
+        }
+        for (place, number) in group.queries.iter().enumerate() {
+            self.strangers[*number].store(group.standing.strangers(place), Ordering::Relaxed);
+            if self.spec.queries[*number].is_read {
+                self.unlogged[*number].pass(watermark);
             }
         }
     }
 
-    /// Says how far it had come when it was last here with all that was found read and logged. What was found since is
-    /// found again after a crash, because what was read a moment ago may not have come to its reader.
+    /// Says how far each query had come when it was last here with all that it had found read and logged. What was found
+    /// since is found again after a crash, because what was read a moment ago may not have come to its reader.
     fn commit(&mut self) {
-        if let Some(offset) = self.read_to.take() {
-            let _ = consumers::commit(&self.folder, &self.spec.consumer, offset);
+        let offset = self.follower.offset();
+        for group in &self.groups {
+            for number in group.queries.iter().filter(|number| self.is_loud[**number]) {
+                let is_read = self.matches[*number].is_read() && self.unlogged[*number].is_empty();
+                let watermark = group.watermark;
+                self.reads.pass(*number, is_read.then_some(Read { offset, watermark }));
+            }
         }
-        let mut wanted = (0..self.matches.len()).filter(|number| !self.is_removed(*number));
-        if wanted.all(|number| self.matches[number].is_empty() && self.unlogged[number].is_empty()) {
-            self.read_to = Some(self.follower.offset());
-        }
-        // Without it a restart takes longer.
+        // Without these a restart takes longer, and says more again.
+        let _ = self.reads.write(|number| self.removed[number].load(Ordering::Relaxed));
         let _ = self.mark();
     }
 

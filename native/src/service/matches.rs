@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::found::Match;
 use crate::service::histogram::Histogram;
-use crate::service::store::{RELATIVE, STALE};
+use crate::service::store::{RECOVERED, RELATIVE, STALE};
 
 /// How many wait for who reads them; then the oldest go, counted.
 const WAITING: usize = 4096;
+/// Who has not read for so long is not there.
+const PRESENT: Duration = Duration::from_secs(2);
 
 /// A match on its way to who reads it.
 #[derive(Clone, Debug)]
@@ -18,8 +20,10 @@ pub struct Delivery {
     pub found: Match,
     /// When its validity ends; None: never.
     pub end: Option<i64>,
-    /// What was wrong with it when it was delivered: STALE, RELATIVE.
+    /// What was wrong with it when it was delivered: STALE, RELATIVE, RECOVERED.
     pub marks: u8,
+    /// How long it was found after its events came, in microseconds, if it is recovered.
+    pub delay: Option<i64>,
     /// The version of the knowledge by which events were judged when it was found, if it has PATHs.
     pub knowledge: Option<u64>,
 }
@@ -34,11 +38,27 @@ pub struct Matches {
 }
 
 /// What waits, and what became of the rest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     matches: VecDeque<Arc<Delivery>>,
     counts: Counts,
+    /// When one was last taken, or this began.
+    taken: Instant,
+    /// Whether some were taken to be sent, and may not have been.
+    is_on_its_way: bool,
     is_over: bool,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting {
+            matches: VecDeque::new(),
+            counts: Counts::default(),
+            taken: Instant::now(),
+            is_on_its_way: false,
+            is_over: false,
+        }
+    }
 }
 
 /// What became of matches.
@@ -54,6 +74,8 @@ pub struct Counts {
     pub shed: u64,
     /// Lost, because nobody read them.
     pub lost: u64,
+    /// Of those found, late, because the engine was not there when their events came.
+    pub recovered: u64,
 }
 
 impl Matches {
@@ -68,7 +90,8 @@ impl Matches {
         counts.found += 1;
         counts.stale += u64::from(delivery.marks & STALE != 0);
         counts.relative += u64::from(delivery.marks & RELATIVE != 0);
-        if delivery.marks != 0 && sheds {
+        counts.recovered += u64::from(delivery.marks & RECOVERED != 0);
+        if delivery.marks & (STALE | RELATIVE) != 0 && sheds {
             counts.shed += 1;
             return;
         }
@@ -83,10 +106,26 @@ impl Matches {
 
     /// The next match, waited for at most so long; None also when the lane has ended.
     pub fn next(&self, timeout: Option<Duration>) -> Option<Arc<Delivery>> {
+        self.take(timeout, false)
+    }
+
+    /// The next match for somebody elsewhere: it is read when `sent` says so.
+    pub fn next_to_send(&self, timeout: Duration) -> Option<Arc<Delivery>> {
+        self.take(Some(timeout), true)
+    }
+
+    /// What was taken to be sent was sent, all of it.
+    pub fn sent(&self) {
+        self.lock().is_on_its_way = false;
+    }
+
+    fn take(&self, timeout: Option<Duration>, is_to_send: bool) -> Option<Arc<Delivery>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut waiting = self.lock();
         loop {
             if let Some(found) = waiting.matches.pop_front() {
+                waiting.taken = Instant::now();
+                waiting.is_on_its_way |= is_to_send;
                 return Some(found);
             }
             if waiting.is_over {
@@ -109,9 +148,16 @@ impl Matches {
         self.lock().counts
     }
 
-    /// Whether all was read.
-    pub fn is_empty(&self) -> bool {
-        self.lock().matches.is_empty()
+    /// Whether many wait for somebody who reads, or may just be coming back.
+    pub fn is_pressed(&self) -> bool {
+        let waiting = self.lock();
+        waiting.matches.len() >= WAITING / 2 && waiting.taken.elapsed() < PRESENT && !waiting.is_over
+    }
+
+    /// Whether all was read: taken, and if it was to be sent, sent.
+    pub fn is_read(&self) -> bool {
+        let waiting = self.lock();
+        waiting.matches.is_empty() && !waiting.is_on_its_way
     }
 
     /// Whether nothing more comes, and all was read.

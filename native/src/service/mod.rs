@@ -30,6 +30,7 @@ pub mod processor;
 pub mod pump;
 pub mod queue_costs;
 pub mod queues;
+pub mod reads;
 pub mod recorder;
 mod removed;
 pub mod report;

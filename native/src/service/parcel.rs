@@ -10,7 +10,7 @@ use crate::intake::base64;
 use crate::plan::{Plan, Role};
 use crate::record::{Encoder, IdRef, Kind, Record, Schema};
 use crate::service::scheduling::{monotonic, now};
-use crate::service::store::{RELATIVE, STALE};
+use crate::service::store::{RECOVERED, RELATIVE, STALE};
 use crate::value::Val;
 
 /// How a client wants what it gets.
@@ -43,10 +43,12 @@ pub struct Parcel<'a> {
     pub content: Content<'a>,
     /// When its validity ends; None: never.
     pub end: Option<i64>,
-    /// STALE, RELATIVE.
+    /// STALE, RELATIVE, RECOVERED.
     pub marks: u8,
     /// When the last supplier event in it was pushed, in nanoseconds of the monotonic clock; None: not known.
     pub supplied: Option<u64>,
+    /// Of a match that is recovered, how long after its events came it was found, in microseconds.
+    pub delay: Option<i64>,
 }
 
 impl Parcel<'_> {
@@ -61,7 +63,10 @@ impl Parcel<'_> {
         out.extend(number.to_le_bytes());
         out.extend(self.end.unwrap_or(i64::MAX).to_le_bytes());
         out.extend(now().to_le_bytes());
-        let latency = self.supplied.map_or(0, |supplied| monotonic().saturating_sub(supplied));
+        let late = self.delay.map_or(0, |delay| delay.unsigned_abs().saturating_mul(1_000));
+        let latency = self
+            .supplied
+            .map_or(late, |supplied| monotonic().saturating_sub(supplied));
         out.extend(latency.to_le_bytes());
         out.extend(u32::from(self.marks).to_le_bytes());
         match &self.content {
@@ -96,9 +101,13 @@ impl Parcel<'_> {
         out.extend(b",\"end\":");
         put_json(&self.end, out);
         out.extend(b",\"marks\":");
-        let marks = [(RELATIVE, "relative"), (STALE, "stale")];
+        let marks = [(RECOVERED, "recovered"), (RELATIVE, "relative"), (STALE, "stale")];
         let marks = marks.iter().filter(|(bit, _)| self.marks & bit != 0);
         put_json(&marks.map(|(_, name)| *name).collect::<Vec<_>>(), out);
+        if let Some(delay) = self.delay {
+            out.extend(b",\"delay\":");
+            put_json(&delay, out);
+        }
         out.extend(b",\"attributes\":");
         match &self.content {
             Content::Event(record, names) => {
@@ -263,6 +272,7 @@ mod tests {
             end: Some(2_000),
             marks: STALE | RELATIVE,
             supplied: Some(monotonic()),
+            delay: None,
         };
         let mut line = Vec::new();
         parcel.put_line(&mut line);

@@ -282,6 +282,9 @@ impl Pump {
                 client.send(batch, &self.delivered);
                 went_on |= client.catch_up(&self.delivered);
             }
+            if !clients.iter().any(Client::is_behind) {
+                feed.sent();
+            }
             stalled = if went_on { 0 } else { stalled.saturating_add(1) };
             if let Some(share) = policy.share
                 && let Some(until) = busy.account(share, monotonic())

@@ -143,6 +143,7 @@ pub fn matches_report(matches: &Matches) -> Json {
         "relative": counts.relative,
         "shed": counts.shed,
         "lost": counts.lost,
+        "recovered": counts.recovered,
         "latency": summary(&matches.latency),
     })
 }

@@ -31,6 +31,8 @@ const CHUNK: usize = 16;
 pub const STALE: u8 = 1;
 /// The label of an event whose inputs did not keep a relative set.
 pub const RELATIVE: u8 = 2;
+/// The label of a match that was found late, because the engine was not there when its events came.
+pub const RECOVERED: u8 = 4;
 
 /// What the service knows of an event besides its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

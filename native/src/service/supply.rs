@@ -417,7 +417,7 @@ impl Supplying {
                         self.encoder.set(&self.schema, *slot, &value.view())?;
                     }
                 }
-                self.encoder.limit(end.filter(is_instant), *marks)
+                self.encoder.limit(end.filter(is_instant), *marks & record::MARKS)
             });
             let bytes = self.encoder.finish();
             match built {

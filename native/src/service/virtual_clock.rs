@@ -6,7 +6,10 @@
 
 use std::collections::VecDeque;
 
-use crate::json::{Fault, Json};
+use serde_json::json;
+
+use crate::intake::base64;
+use crate::json::{Fault, Json, Reading, fault, parse};
 use crate::record;
 use crate::service::binding::{Binding, Bound, Found, Rules};
 use crate::service::books::{Books, Fate};
@@ -169,6 +172,67 @@ impl VirtualClock {
             }
         }
         std::mem::take(&mut self.deliveries)
+    }
+
+    /// What waits and what operators remember, as JSON, for `restore` on a clock of the same spec. The books begin anew there.
+    pub fn save(&self) -> Result<String, Fault> {
+        if !self.input_queue.is_empty() {
+            return fault("events wait that were not taken: run the clock first");
+        }
+        let operators = self.spec.operators.iter().zip(&self.bindings).zip(&self.instances);
+        let operators = operators.map(|((operator, binding), instance)| {
+            let held = binding.held().map(|(edge, bound)| {
+                let mut record = Vec::new();
+                base64::encode(self.store.read(&bound.token).bytes, &mut record);
+                let (head, record) = (&bound.head, String::from_utf8_lossy(&record));
+                json!([edge, head.begin, head.end, head.marks, record])
+            });
+            json!([operator.name, instance.save(), held.collect::<Vec<_>>()])
+        });
+        Ok(Json::Array(operators.collect()).to_string())
+    }
+
+    /// Goes on with what `save` gave; on a fault it is of no use any more.
+    pub fn restore(&mut self, saved: &str) -> Result<(), Fault> {
+        let saved = parse(saved)?;
+        let names = saved.each(|operator| Ok(operator.at(0)?.text()?.to_owned()))?;
+        if !names
+            .iter()
+            .eq(self.spec.operators.iter().map(|operator| &operator.name))
+        {
+            return fault(format!("it is of a graph of other operators: {}", names.join(", ")));
+        }
+        for (place, operator) in saved.list()?.iter().enumerate() {
+            self.instances[place].restore(operator.at(1)?)?;
+            for held in operator.at(2)?.list()? {
+                self.hold(place, held)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds an event that was saved to an operator.
+    fn hold(&mut self, operator: usize, held: &Json) -> Result<(), Fault> {
+        let edge = held.at(0)?.index()?;
+        let Some(source) = self.topology.inputs[operator].sources.get(edge).copied() else {
+            return fault(format!("it has an event at input {edge}, which there is not"));
+        };
+        let head = Head {
+            begin: held.at(1)?.int()?,
+            end: held.at(2)?.int()?,
+            pushed: 0,
+            marks: u8::try_from(held.at(3)?.int()?).or_else(|_| fault("it has labels that there are not"))?,
+        };
+        let bytes = base64::decode(held.at(4)?.text()?.as_bytes());
+        let bytes = bytes.map_or_else(|| fault("it has an event that is no record"), Ok)?;
+        let length = record::check(&bytes, self.spec.schema(source)).or_else(|error| fault(error.to_string()))?;
+        let Some(mut writer) = self.store.claim(source) else {
+            return fault("it has more events than there is room for");
+        };
+        writer.body().copy(&bytes[..length]);
+        let token = writer.publish(head);
+        self.bindings[operator].hold(edge, Bound { token, head });
+        Ok(())
     }
 
     fn first_ready(&self) -> Option<usize> {

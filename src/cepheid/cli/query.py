@@ -18,7 +18,16 @@ from cepheid.cli.match import print_table
 from cepheid.cli.progress import Progress
 from cepheid.language import syntax
 from cepheid.language.output import as_row
-from cepheid.model.time import TimeError, format_instant, in_zone, parse_instant, parse_local, with_zone, zone_of
+from cepheid.model.time import (
+    TimeError,
+    format_instant,
+    in_zone,
+    parse_duration,
+    parse_instant,
+    parse_local,
+    with_zone,
+    zone_of,
+)
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cepheid.history.answer import Answer, Done, Wanted
+    from cepheid.history.boundary import Boundary
 
 #: Seconds between two looks at how far Spark is.
 _LOOK: Final = 0.5
@@ -51,6 +61,14 @@ _LOOK: Final = 0.5
     help="parquet is for a file: cepheid query ... --format parquet > matches.parquet",
 )
 @click.option("--follow", "follows", is_flag=True, help="Go on with what comes; ends where WITHIN does.")
+@click.option(
+    "--boundary",
+    type=click.Choice(["seeded", "lazy"]),
+    default="seeded",
+    show_default=True,
+    help="With --follow, how matches that span past and live are found: by the live matcher, or later in the archive.",
+)
+@click.option("--gap", "gap_text", help="With --boundary lazy, how long the archive is given time: 10s.")
 @click.option("--dry-run", "rehearses", is_flag=True, help="Say how many matches a day there were, instead.")
 @click.option("--since", help="With --dry-run, from when on: -7d, or a time.")
 @click.option("--to", "target", type=click.Choice(["sparql"]), help="Print the query in that language, instead.")
@@ -66,6 +84,8 @@ def command(
     strategy: Wanted,
     form: Literal["jsonl", "table", "parquet"],
     follows: bool,
+    boundary: Boundary,
+    gap_text: str | None,
     rehearses: bool,
     since: str | None,
     target: str | None,
@@ -90,6 +110,9 @@ def command(
 
     if follows and form != "jsonl":
         raise click.UsageError(f"--follow has no end that --format {form} could wait for")
+    if (boundary == "lazy" and not follows) or (gap_text is not None and boundary != "lazy"):
+        raise click.UsageError("--boundary lazy is for --follow, and --gap for --boundary lazy")
+    gap = _gap(gap_text)
     if rehearses is (since is None):
         raise click.UsageError("--dry-run and --since go together: --dry-run --since -7d")
     tree: str | syntax.Query = named(application, name) if name is not None else text or ""
@@ -130,7 +153,7 @@ def command(
                 lines = list(report(answer, zone, watch.note))
             click.echo("\n".join(lines))
         elif follows:
-            _follow(answer, progress)
+            _follow(answer, progress, boundary, gap)
         else:
             _print(answer, form, progress, spark, zone)
 
@@ -160,14 +183,24 @@ def _since(text: str, now: int, zone: ZoneInfo | None) -> int:
         raise click.BadParameter(str(error), param_hint="--since") from None
 
 
-def _follow(answer: Answer, progress: Progress) -> None:
+def _gap(text: str | None) -> int:
+    try:
+        return 0 if text is None else parse_duration(text)
+    except TimeError as error:
+        raise click.BadParameter(str(error), param_hint="--gap") from None
+
+
+def _follow(answer: Answer, progress: Progress, boundary: Boundary, gap: int) -> None:
     from cepheid.history.follow import follow
 
     def on_line(line: str) -> None:
         progress.erase()
         click.echo(line)
 
-    follow(answer, on_line, on_mark=lambda mark: progress.show(f"complete up to {format_instant(mark)}"))
+    def on_mark(mark: int) -> None:
+        progress.show(f"complete up to {format_instant(mark)}")
+
+    follow(answer, on_line, boundary=boundary, gap=gap, on_mark=on_mark)
 
 
 def _print(answer: Answer, form: str, progress: Progress, spark: SparkSession, zone: ZoneInfo | None) -> None:

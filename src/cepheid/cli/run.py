@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ _DEATHS: Final = 5
 _WINDOW: Final = 300.0
 #: How long a part has to end in order.
 _PATIENCE: Final = 60.0
+_LIBC: Final = ctypes.CDLL(None)
 
 
 @click.command()
@@ -71,4 +73,10 @@ def command(app: str) -> None:
 
 def _start(arguments: list[str]) -> subprocess.Popen[bytes]:
     # In a group of its own: an interrupt from the keyboard comes to this process, which ends the others in order.
-    return subprocess.Popen([sys.executable, "-m", "cepheid.cli.main", *arguments], start_new_session=True)
+    command = [sys.executable, "-m", "cepheid.cli.main", *arguments]
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """The process gets SIGTERM when the one that started it is gone, however that was (prctl, PR_SET_PDEATHSIG)."""
+    _LIBC.prctl(1, signal.SIGTERM)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.history import log_source
 from cepheid.history.log_source import apart_schema
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
+from cepheid.service.log import log_commit
 from cepheid.spark.archive import Archive, Batch, append_batch, append_events, append_letters
 from cepheid.spark.pipeline import query_id
 from cepheid.spark.validate import events_of
@@ -58,6 +61,24 @@ def archive_log(
 
     events = _read(spark, log, streams)
     return events.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+
+
+def commit_archived(query: StreamingQuery, log: Path) -> None:
+    """Tells the log what the last batch of `archive_log` has archived. Spark itself says so with the batch after that,
+    which on a silent stream may be long."""
+    progress: Any = query.lastProgress
+    for source in [] if progress is None else progress["sources"]:
+        reached = offset_of(source["endOffset"])
+        if reached is not None:
+            log_commit(log, CONSUMER, reached)
+
+
+def offset_of(said: Any) -> int | None:
+    """The offset of the log in what a source says of its progress; None if it is of another source."""
+    try:
+        return int((json.loads(said) if isinstance(said, str) else said)["offset"])
+    except (TypeError, ValueError, KeyError):
+        return None
 
 
 def archive_dead_letters(

@@ -1,7 +1,9 @@
 """What each strategy would cost, by how many events there are, and which is the cheapest.
 
-The numbers are rough guesses, not calibrated: seconds of one core for a million events. What counts is their
-relation: reading is cheap, sorting and matching are not, and a join of many events with many is dear.
+The constants are seconds of one core, from the processor time of short and long ranges: `cepheid bench scepter-9`
+measures them again and shows both (bench/scepter/calibrate.py). What counts is their relation: reading is cheap,
+bringing events together and matching are not, and a join of many events with many, or a long window added up anew
+for each event, is dear.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]
 
 #: Seconds: of a job, of each further join; of one core for an event that is read, matched, replayed in one task, put
 #: through SQL; for a pair that a join looks at, and an event that a moving window adds up.
-_JOB: Final = 0.5
+_JOB: Final = 0.8
 _JOIN: Final = 0.3
-_READ: Final = 0.4e-6
-_MATCH: Final = 2.0e-6
+_READ: Final = 0.8e-6
+_MATCH: Final = 2.5e-6
 _REPLAY: Final = 2.0e-6
-_SQL: Final = 1.0e-6
-_PAIR: Final = 0.05e-6
-_ADD: Final = 0.2e-6
+_SQL: Final = 1.2e-6
+_PAIR: Final = 0.02e-6
+_ADD: Final = 0.11e-6
 #: How many of a variable's events pass a condition, where nothing more is known.
 _PASS: Final = {"=": 0.1, "!=": 0.9}
 _PASS_OTHERS: Final = 0.4

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
-from cepheid.spark.pipeline import essence
 from cepheid.spark.places import local
+from cepheid.spark.trouble import essence
 
 _FILE: Final = re.compile(r"(?:file:)?/[^\s'\"]*?\.(?:parquet|json)")
 _SHOWN: Final = 5

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pyspark.sql import DataFrame
 
 from cepheid.history.answer import Answer
 from cepheid.history.cost import Strategy
-from cepheid.history.frames import prefilter
 from cepheid.history.rewrite import rewritten_of
-from cepheid.history.sql import quoted
+from cepheid.history.sql import NotExact, expression, quoted
+from cepheid.knowledge.tables import Lookup
+from cepheid.language import syntax
+from cepheid.language.functions import ValueType
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_instant
 from cepheid.plan.division import is_alone
+from cepheid.plan.implied import implied
 
 
 def explained(answer: Answer) -> Iterator[str]:
@@ -52,12 +56,38 @@ def _events(answer: Answer, stream: str, strategy: Strategy) -> str:
     where += [f"time <= timestamp_micros({times.high}L)"] if times.high < MAX_INSTANT else []
     known = ""
     if strategy == "hybrid" and layout.checked.query.match != "STRICT":
-        condition, lookups = prefilter(layout, stream)
-        known = "".join(f" LEFT JOIN {name} ON {name}.key = {quoted(key)}" for name, key in lookups)
-        where.append(condition)
+        ways = [_qualifies(answer, given.variable, stream) for given in _ranges(answer, stream)]
+        where += [] if [] in ways else [" OR ".join(f"({' AND '.join(way)})" for way in ways)]
+        keys = [(name, look.key) for name, look in _known(answer, stream) if look.key]
+        known = "".join(f" LEFT JOIN {name} ON {name}.key = ({', '.join(map(quoted, key))})" for name, key in keys)
     return f"SELECT {columns}\nFROM {quoted(f'events_{stream}')}{known}" + (
         "\nWHERE " + "\n  AND ".join(where) if where else ""
     )
+
+
+def _ranges(answer: Answer, stream: str) -> list[syntax.Range]:
+    return [given for given in answer.layout.checked.query.ranges if stream in given.streams]
+
+
+def _known(answer: Answer, stream: str) -> list[tuple[str, Lookup]]:
+    lookups = [look for look in answer.layout.checked.lookups if isinstance(look, Lookup) and look.stream == stream]
+    return [(f"known_{number}", lookup) for number, lookup in enumerate(lookups)]
+
+
+def _qualifies(answer: Answer, variable: str, stream: str) -> list[str]:
+    """What is demanded of a variable's events before they go to the matcher, which judges all again."""
+    checked = answer.layout.checked
+
+    def column_of(attribute: syntax.Attribute) -> tuple[str, ValueType]:
+        resolved = checked.attributes[attribute.variable, attribute.name]
+        return quoted(resolved.names.get(stream, attribute.name)), resolved.type
+
+    found = [f"{name}.found" for name, lookup in _known(answer, stream) if lookup.variable == variable and lookup.key]
+    for condition in (*(p for f in checked.query.filters for p in syntax.conjuncts(f)), *implied(checked)):
+        if syntax.variables(condition) == (variable,):
+            with suppress(NotExact):  # left to the matcher
+                found.append(expression(condition, column_of).text)
+    return found
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -1,32 +1,34 @@
 """Past, present and future: the answer to a query, and then what comes, in one stream of matches.
 
-The boundary is a time: the query's watermark W when the past is asked. What is before W is final, because the log marks
-everything that comes too late for it: those matches are the archive's. The others, from W on, are found live, by a
-matcher that is seeded with the last window of events that may matter (the paper's boundary window), and goes on with
-the log from the offset where the past ended. So nothing is missing and nothing there twice.
+R = R_D + R_boundary + R_S. The boundary is a time: the query's watermark W when the past is asked. What is before W is
+final, because the log marks everything that comes too late for it: those matches are the archive's. The others, from W
+on, are found live, by a matcher that goes on with the log from the offset where the past ended; what they need of the
+past, boundary.py says. So nothing is missing and nothing there twice, whatever gap lies between archive and log.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import time as clock
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
 
 from pyspark.sql import functions as sf
 
 from cepheid.app.question import ask
 from cepheid.history.answer import Answer
-from cepheid.history.frames import Layout, filtered, in_times, selected
+from cepheid.history.archiving import CONSUMER
+from cepheid.history.boundary import Boundary, check_lazy, reach, seeds, since
+from cepheid.history.past import past_of
+from cepheid.history.tail import Tail
 from cepheid.history.times import Times
-from cepheid.language import syntax
 from cepheid.language.output import MatchPrinter
-from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.model.time import MIN_INSTANT, format_instant
 from cepheid.plan.matcher import Matcher
-from cepheid.service.log import LogReader
+from cepheid.service.log import LogReader, log_committed
 from cepheid.spark.application import file_inputs
 
 #: Seconds to wait for events before the clock is looked at again.
@@ -56,10 +58,12 @@ class Marks:
         return None if None in found else min(mark for mark in found if mark is not None)
 
     def _of(self, stream: str, now: int) -> int | None:
-        mark = None if stream not in self.greatest else self.greatest[stream] - self.lateness[stream]
-        idle = self.idle[stream]
+        lateness, idle = self.lateness[stream], self.idle[stream]
+        mark = None if stream not in self.greatest else self.greatest[stream] - lateness
         if idle is not None and now - self.heard.setdefault(stream, now) >= idle:
-            return now - idle if mark is None else max(mark, now - idle)
+            # At that distance, as the service has it: what is on its way may be as late as its stream allows.
+            passed = now - idle - lateness
+            return passed if mark is None else max(mark, passed)
         return mark
 
 
@@ -67,12 +71,16 @@ def follow(
     answer: Answer,
     on_line: Callable[[str], object],
     *,
+    boundary: Boundary = "seeded",
+    gap: int = 0,
     on_mark: Callable[[int], object] = lambda mark: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Calls `on_line` for each match, those of the past first, then as they come; ends where WITHIN does, or never.
 
-    `on_mark` is told the time up to which the matches are complete. Raises NothingToFollow.
+    `on_mark` is told the time up to which the matches are complete. `boundary` says how matches that span past and live
+    are found; with `lazy`, `gap` is for how many microseconds the archive is given time. Raises NothingToFollow, and
+    NotLazy.
     """
     past, asked = answer.past, answer.asked
     from_files = {s.name for given in file_inputs(asked.app) for s in given.streams}
@@ -81,6 +89,10 @@ def follow(
             f"--follow goes on with the log of '{asked.app.name}'; "
             + (f"{', '.join(asked.streams)} come from files" if past.tail is not None else "it has none yet: start it")
         )
+    if boundary == "lazy":
+        check_lazy(asked.checked.query)
+        if past.archive is None:
+            raise NothingToFollow("--boundary lazy asks the archive, and there is none; use seeded")
     streams = asked.streams.values()
     marks = Marks({s.name: s.lateness for s in streams}, {s.name: s.idle for s in streams})
     now = _now()
@@ -88,54 +100,150 @@ def follow(
         last = past.events(stream).agg(sf.unix_micros(sf.max("time"))).collect()[0][0]
         if last is not None:
             marks.note(stream.name, last, now)
-    boundary = marks.watermark(now)
-    boundary = MIN_INSTANT if boundary is None else boundary
-    for line in _before(answer, boundary):
+    found = marks.watermark(now)
+    split = MIN_INSTANT if found is None else found
+    for line in _before(answer, split):
         on_line(line)
-    on_mark(boundary)
-    _live(answer, marks, boundary, on_line, on_mark, stopped)
+    on_mark(split)
+    way: _Way = Seeded(answer, split) if boundary == "seeded" else Lazy(answer, past.tail, split, gap)
+    _live(answer, past.tail, marks, way, on_line, on_mark, stopped)
 
 
 def _now() -> int:
     return clock.time_ns() // 1000
 
 
-def _before(answer: Answer, boundary: int) -> Iterator[str]:
-    """The matches of the past that are final."""
-    if boundary == MIN_INSTANT:
+def _before(answer: Answer, split: int) -> Iterator[str]:
+    """The matches of the past that are final: R_D."""
+    if split == MIN_INSTANT:
         return
-    end = format_instant(boundary)
+    end = format_instant(split)
     for line in answer.lines():
         if json.loads(line)["time"] >= end:
             return
         yield line
 
 
+class _Way(Protocol):
+    """How what spans the boundary comes to what is live."""
+
+    #: From when on matches are live.
+    split: int
+
+    def primed(self, matcher: Matcher) -> None:
+        """Gives a matcher the events that it begins with."""
+
+    def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
+        """What is to be shown, in order, and up to when that is complete; None: no further than before.
+
+        `lines` were found live since the last call, with the watermark `mark` (None: nothing more comes), once the log
+        was read up to `offset`.
+        """
+
+
+class Seeded:
+    """The matcher begins with the last window, and finds what spans the boundary itself."""
+
+    def __init__(self, answer: Answer, split: int) -> None:
+        self.split = split
+        self._answer = answer
+
+    def primed(self, matcher: Matcher) -> None:
+        matcher.push(seeds(self._answer, self.split))
+
+    def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
+        return list(lines), mark
+
+
+class Lazy:
+    """The matcher begins with what is live. What spans the boundary is asked of the archive, when that has it all."""
+
+    def __init__(self, answer: Answer, tail: Tail, split: int, gap: int) -> None:
+        self.split = split
+        self._answer, self._log, self._gap = answer, tail.log, gap
+        self._end = split + reach(answer.asked.checked.query)
+        #: What was found live before the boundary was asked.
+        self._held: list[str] | None = []
+        #: What the archive must have, and from when on it is asked.
+        self._wanted: tuple[int, int] | None = None
+
+    def primed(self, matcher: Matcher) -> None:
+        matcher.push(since(self._answer, self.split))
+
+    def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
+        if self._held is None:
+            return list(lines), mark
+        self._held += lines
+        if self._wanted is None and (mark is None or mark > self._end):
+            self._wanted = offset, _now() + self._gap
+        if self._wanted is None:
+            return [], None
+        if mark is None:
+            while not self._is_archived():  # there is no other time to wait
+                clock.sleep(_PATIENCE)
+        elif not self._is_archived():
+            return [], None
+        live, self._held = self._held, None
+        known = {_id_and_time(line)[0] for line in live}
+        across = [line for line in self._across() if _id_and_time(line)[0] not in known]
+        return list(heapq.merge(across, live, key=lambda line: _id_and_time(line)[1])), mark
+
+    def _is_archived(self) -> bool:
+        assert self._wanted is not None
+        offset, moment = self._wanted
+        return _now() >= moment and (log_committed(self._log, CONSUMER) or 0) >= offset
+
+    def _across(self) -> Iterator[str]:
+        """The matches from the boundary on of both boundary windows: R_boundary, and what is live there anyway."""
+        asked = self._answer.asked
+        low, high = 2 * self.split - self._end, self._end
+        times = Times(max(asked.times.low, low), min(asked.times.high, high))
+        if times.is_empty or self.split == MIN_INSTANT:
+            return
+        past = past_of(self._answer.past.spark, asked.app)
+        begin, end = format_instant(self.split), format_instant(self._end)
+        for line in replace(self._answer, past=past, asked=replace(asked, times=times)).lines():
+            if begin <= _id_and_time(line)[1] <= end:
+                yield line
+
+
+def _id_and_time(line: str) -> tuple[str, str]:
+    match: dict[str, Any] = json.loads(line)
+    return match["id"], match["time"]
+
+
 def _live(
     answer: Answer,
+    tail: Tail,
     marks: Marks,
-    boundary: int,
+    way: _Way,
     on_line: Callable[[str], object],
     on_mark: Callable[[int], object],
     stopped: Callable[[], bool],
 ) -> None:
-    asked, tail = answer.asked, answer.past.tail
-    assert tail is not None
+    asked = answer.asked
     # Lowered anew: what the archive's events were looked up by is not all that can come.
     question = ask(asked.question.original, asked.question.known)
     matcher = Matcher(question.checked, asked.now, eager=True, semantic=question.filter())
     printer = MatchPrinter(question.checked)
 
-    def show(found: list[Match]) -> None:
-        for match in found:
-            if match.time >= boundary:
-                on_line(json.dumps(printer.as_json(match), ensure_ascii=False))
+    told = way.split
 
-    matcher.push(_seeds(answer, boundary))
-    show(matcher.advance(boundary))
-    last = boundary
+    def show(found: list[Match], mark: int | None, offset: int) -> None:
+        nonlocal told
+        lines = (json.dumps(printer.as_json(m), ensure_ascii=False) for m in found if m.time >= way.split)
+        ready, complete = way.passed(lines, mark, offset)
+        for line in ready:
+            on_line(line)
+        if complete is not None and complete > told:
+            told = complete
+            on_mark(complete)
+
+    way.primed(matcher)
+    last = way.split
+    show(matcher.advance(last), last, tail.end)
     with LogReader(tail.log, tail.end, durable_only=True) as reader:
-        while not stopped():
+        while last <= asked.times.high and not stopped():
             logged = reader.read(_PATIENCE)
             now = _now()
             for one in logged:
@@ -143,44 +251,7 @@ def _live(
                     matcher.push([one.event])
                     marks.note(one.event.stream, one.event.time, now)
             mark = marks.watermark(now)
-            if mark is not None and mark > last:
-                show(matcher.advance(mark))
-                on_mark(mark)
-                last = mark
-            if last > asked.times.high:
-                break
-    if last > asked.times.high:
-        show(matcher.advance(None))
-
-
-def _seeds(answer: Answer, boundary: int) -> list[Event]:
-    """The events that a match from the boundary on can have, in order: the last window of those that may matter."""
-    asked, layout = answer.asked, answer.layout
-    low = asked.times.low if boundary == MIN_INSTANT else max(asked.times.low, boundary - reach(asked.checked.query))
-    times = Times(max(low, MIN_INSTANT), asked.times.high)
-    if times.is_empty:
-        return []
-    found: list[Event] = []
-    for name in layout.names:
-        events = selected(in_times(answer.past.events(layout.streams[name]), times), layout, name)
-        rows = filtered(events, asked, layout, name)
-        found += [_event(layout, name, row.asDict()) for row in rows.toLocalIterator()]
-    return sorted(found, key=lambda event: event.order)
-
-
-def reach(query: syntax.Query) -> int:
-    """How long before its time a match can have events; as far as times go where state has no such bound."""
-    moving = [w for w in query.windows if isinstance(w, syntax.EventWindow)]
-    if query.after != "KEEP" or any(w.kind in ("length", "session") for w in moving):
-        return -MIN_INSTANT * 10
-    return 2 * sum(w.size if isinstance(w, syntax.EventWindow) else w.width for w in query.windows) + 1
-
-
-def _event(layout: Layout, stream: str, row: dict[str, object]) -> Event:
-    event_id = row["name"] if layout.checked.id_kinds[stream] == "string" else row["number"]
-    values = {name: _value(row[layout.column(stream, name)]) for name in layout.attributes[stream]}
-    return Event(stream, event_id, row["time"], values)  # type: ignore[arg-type]
-
-
-def _value(value: object) -> object:
-    return bytes(value) if isinstance(value, bytearray) else tuple(value) if isinstance(value, list) else value
+            last = last if mark is None else max(last, mark)
+            show(matcher.advance(last), last, reader.offset)
+        if last > asked.times.high:
+            show(matcher.advance(None), None, reader.offset)

@@ -161,19 +161,6 @@ def filtered(events: DataFrame, asked: Asked, layout: Layout, stream: str) -> Da
     return known.where(_condition(layout, stream, places, flags)).select(*events.columns)
 
 
-def prefilter(layout: Layout, stream: str) -> tuple[str, list[tuple[str, str]]]:
-    """For people: the condition of `filtered` as SQL; and the tables of what is known, each with its key."""
-    own = _of_stream(layout, stream)
-    flags: Flags = {}
-    tables = []
-    for number, lookup in enumerate(own.lookups):
-        if isinstance(lookup, Lookup) and len(lookup.key) == 1:
-            tables.append((f"known_{number}", lookup.key[0]))
-            flags.setdefault(lookup.variable, []).append((stream, sf.col(f"known_{number}.found")))
-    places = {name: f"`{name}`" for name in layout.attributes[stream]}
-    return str(_condition(layout, stream, places, flags)).removeprefix("Column<'").removesuffix("'>"), tables
-
-
 def _of_stream(layout: Layout, stream: str) -> Checked:
     """The query with only what is looked up for one stream."""
     return replace(layout.checked, lookups=tuple(look for look in layout.checked.lookups if look.stream == stream))

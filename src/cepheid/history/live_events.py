@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -23,6 +23,12 @@ from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import declared_for_spark, events_of, validate
 
 Input: TypeAlias = FileInput | TopicInput
+
+#: For so many milliseconds of a stream's time, and its lateness, the ids of its events are remembered.
+_REMEMBERED: Final = 600_000
+#: Two thousand years, in microseconds; and a column that no attribute is.
+_LATER: Final = 2_000 * 366 * 86_400_000_000
+_SEEN: Final = "time seen"
 
 
 class NotOnSpark(ValueError):
@@ -117,4 +123,18 @@ def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream])
 
 def _events(records: DataFrame, stream: Stream, wanted: Stream) -> DataFrame:
     columns: Iterable[str] = ("id", "time", *wanted.attributes)
-    return records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)
+    events = records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)
+    return _once(events, wanted)
+
+
+def _once(events: DataFrame, stream: Stream) -> DataFrame:
+    """The events of a stream without those whose id came before (rule E4), as far back as ids are remembered.
+
+    Spark forgets an id, and drops what is older than that, when the streams' greatest times are past by the delay: more
+    than the lateness, so that whatever it drops is late to the query anyway. Its watermark begins at 1970, and with it
+    all before would be late: so it is shown times that are two thousand years later.
+    """
+    delay = -(-stream.lateness // 1000) + _REMEMBERED
+    later = sf.timestamp_micros(sf.unix_micros("time") + sf.lit(_LATER))
+    known = events.withColumn(_SEEN, later).withWatermark(f"`{_SEEN}`", f"{delay} milliseconds")
+    return known.dropDuplicatesWithinWatermark(["id"]).drop(_SEEN)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Final
 
@@ -51,12 +51,19 @@ class Past:
     archive: Archive | None
     tail: Tail | None = None
     files: tuple[NewerFiles, ...] = ()
+    #: What was asked for before: each load of the log has a process of its own find out what there is.
+    _known: dict[str, DataFrame] = field(default_factory=dict, compare=False, repr=False)
 
     def events(self, stream: Stream) -> DataFrame:
         """The events of a stream: id, time, the attributes, and day.
 
         Raises ArchiveDiffers, ArchiveDamaged and Hole.
         """
+        if stream.name not in self._known:
+            self._known[stream.name] = self._events(stream)
+        return self._known[stream.name]
+
+    def _events(self, stream: Stream) -> DataFrame:
         parts = [] if self.archive is None else [self._archived(self.archive, stream)]
         if self.tail is not None and self.tail.end > self.tail.start:
             parts.append(self.tail.read(self.spark, stream).withColumn(DAY, day_of(sf.col("time"))))
@@ -82,19 +89,19 @@ class Past:
         found = {field.name: field.dataType for field in frame.schema.fields}
         by_lower = {name.lower(): name for name in found}
         columns = []
-        for field in event_schema(declared_for_spark(stream)).fields:
-            name = by_lower.get(field.name.lower())
-            if name is None and field.name in ("id", "time"):
-                raise _differs(archive, stream, f"it has no column '{field.name}'")
+        for wanted in event_schema(declared_for_spark(stream)).fields:
+            name = by_lower.get(wanted.name.lower())
+            if name is None and wanted.name in ("id", "time"):
+                raise _differs(archive, stream, f"it has no column '{wanted.name}'")
             if name is None:
-                columns.append(sf.lit(None).cast(field.dataType).alias(field.name))
+                columns.append(sf.lit(None).cast(wanted.dataType).alias(wanted.name))
                 continue
-            kinds = found[name].simpleString(), field.dataType.simpleString()
+            kinds = found[name].simpleString(), wanted.dataType.simpleString()
             if kinds[0] != kinds[1] and kinds not in _WIDENED:
                 raise _differs(
                     archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application"
                 )
-            columns.append(_column(name).cast(field.dataType).alias(field.name))
+            columns.append(_column(name).cast(wanted.dataType).alias(wanted.name))
         columns.append(sf.col(DAY))
         return frame.select(*columns)
 

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -23,9 +25,17 @@ from cepheid.app import Application
 from cepheid.app.following import Following
 from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
 from cepheid.history import log_source
-from cepheid.history.archiving import Tally, archive_dead_letters, archive_log, archive_records
+from cepheid.history.archiving import (
+    Tally,
+    archive_dead_letters,
+    archive_log,
+    archive_records,
+    commit_archived,
+    offset_of,
+)
 from cepheid.history.judging import Judged, Judging
 from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
+from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
@@ -40,7 +50,9 @@ from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
 from cepheid.spark.clocks import Live
 from cepheid.spark.matching import match_checked
-from cepheid.spark.pipeline import ArchiveRun, archive_file_stream, essence
+from cepheid.spark.pipeline import ArchiveRun, archive_file_stream
+from cepheid.spark.sources import BrokerAway
+from cepheid.spark.trouble import explained
 from cepheid.spark.validate import declared_for_spark
 
 #: How often Spark looks for new events.
@@ -57,6 +69,10 @@ _FINISHING: Final = 600
 _PAUSES: Final = (1.0, 5.0, 25.0, 60.0)
 
 
+class PartFailed(RuntimeError):
+    """A part of the pipeline could not do its work."""
+
+
 @dataclass
 class Part:
     """A streaming query of the pipeline: how it is started, and how it fares."""
@@ -66,6 +82,7 @@ class Part:
     #: What it is to do, so that one that changes is known.
     meaning: str
     writer: Callable[[], DataStreamWriter]
+    checkpoint: str
     #: The log that it reads.
     log: Path | None = None
     #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
@@ -104,6 +121,8 @@ class Pipeline:
         self._spark, self._token, self._say = spark, token, say
         self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
+        #: What was last said of what the service needs.
+        self._restored: str | None = None
         self._parts: dict[str, Part] = {}
         self._following = Following()
         #: How queries with PATHs are judged by the streams that run.
@@ -152,7 +171,9 @@ class Pipeline:
         for part in self._parts.values():
             self._tend_part(part)
         if self._log is not None:
+            self._commit(self._log)
             self._tell(self._log / PIPELINE)
+            self._restore(self._log)
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
@@ -164,7 +185,7 @@ class Pipeline:
             if part.is_finishing and part.query.exception() is None:
                 self._start(part)
             else:
-                self._fail(part, essence(str(part.query.exception())))
+                self._fail(part, str(part.query.exception()))
         elif part.again_at is not None and time.monotonic() >= part.again_at:
             self._start(part)
         elif part.failures and part.query is not None and part.query.lastProgress:
@@ -176,17 +197,24 @@ class Pipeline:
         return [part.name for part in self._parts.values() if part.query is None]
 
     def process_all(self) -> None:
-        """Waits until what is there now went through."""
+        """Waits until what is there now went through; PartFailed if it does not."""
         for part in self._parts.values():
             if part.is_finishing and part.query is not None and part.query.awaitTermination(_FINISHING):
                 self._tend_part(part)
         for part in self._parts.values():
-            if part.query is not None and part.is_timed:
-                _await_quiet(part.query)
-            elif part.query is not None:
-                part.query.processAllAvailable()
+            if part.query is None:
+                raise PartFailed(f"{part.name} has failed: {part.reason}")
+            try:
+                if part.is_timed:
+                    _await_quiet(part.query)
+                else:
+                    part.query.processAllAvailable()
+            except StreamingQueryException as error:
+                raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
         for run in self._files:
             run.query.processAllAvailable()
+        if self._log is not None:
+            self._commit(self._log)
 
     def status(self) -> list[Status]:
         """How far each part has come."""
@@ -194,6 +222,26 @@ class Pipeline:
         level = self._app.graph.levels[-1]
         of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
         return [*found, *of_files]
+
+    def _commit(self, log: Path) -> None:
+        archive = self._parts.get("archive")
+        if archive is not None and archive.query is not None:
+            try:
+                commit_archived(archive.query, log)
+            except OSError:
+                return  # a full disk; it is tried again
+
+    def _restore(self, log: Path) -> None:
+        """Brings back what the service needs and its log has forgotten."""
+        if self._archive is None:
+            return
+        try:
+            said = restore(self._spark, log, self._archive, self._logged())
+        except OSError as error:  # a full disk; it is tried again
+            said = f"what the service needs of the archive can't be brought back: {error}"
+        if said is not None and said != self._restored:
+            self._say(said)
+        self._restored = said
 
     def _tell(self, file: Path) -> None:
         """Says how far it is where the service's page of metrics looks."""
@@ -224,16 +272,19 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.is_finishing = self._judge(part)
-        writer = part.writer()
-        if part.real_time:
-            writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
-        elif part.is_finishing:
-            # Deprecated, but nothing else does the batch that was begun, and no other.
-            writer = writer.trigger(once=True)
-        else:
-            writer = writer.trigger(processingTime=_TRIGGER)
-        part.query = writer.start()
+        try:
+            part.is_finishing = self._judge(part)
+            writer = part.writer()
+            if part.real_time:
+                writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
+            elif part.is_finishing:
+                # Deprecated, but nothing else does the batch that was begun, and no other.
+                writer = writer.trigger(once=True)
+            else:
+                writer = writer.trigger(processingTime=_TRIGGER)
+            part.query = writer.start()
+        except (BrokerAway, Py4JJavaError, PySparkException) as error:
+            self._fail(part, str(error))
 
     def _judge(self, part: Part) -> bool:
         """Decides by what a query's batches are judged; whether it is only the one that was begun."""
@@ -264,8 +315,8 @@ class Pipeline:
     def _is_here(self, name: str) -> bool:
         return self._plan.placement[name].engine == "spark"
 
-    def _fail(self, part: Part, reason: str) -> None:
-        part.query, part.reason = None, reason
+    def _fail(self, part: Part, story: str) -> None:
+        part.query, part.reason = None, (reason := explained(story, part.checkpoint))
         pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
@@ -285,6 +336,7 @@ class Pipeline:
                     lowest,
                     meaning,
                     lambda: archive_log(self._spark, log, streams, archive, place, self.tally),
+                    place,
                     log,
                 ),
                 Part(
@@ -292,6 +344,7 @@ class Pipeline:
                     lowest,
                     "",
                     lambda: archive_dead_letters(self._spark, log, archive, dead, self.tally),
+                    dead,
                     log / "dead",
                 ),
             ]
@@ -310,7 +363,7 @@ class Pipeline:
             records = records_of(self._spark, given)
             return archive_records(self._spark, records, given.streams, archive, place, self.tally)
 
-        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer)
+        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer, place)
 
     def _logged(self) -> list[Stream]:
         """The suppliers' streams that come through the log."""
@@ -345,7 +398,8 @@ class Pipeline:
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
-        parts = [Part(name, level, meaning, matches, self._log, judging, real_time=real_time, is_timed=is_timed)]
+        part = Part(name, level, meaning, matches, place, self._log, judging, real_time=real_time, is_timed=is_timed)
+        parts = [part]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
@@ -360,7 +414,7 @@ class Pipeline:
                 found: DataFrame = self._spark.readStream.format("delta").load(table)
                 return to_log(found, name, address, self._token).option("checkpointLocation", to)
 
-            parts.append(Part(f"{name} to log", level, meaning, supply))
+            parts.append(Part(f"{name} to log", level, meaning, supply, to))
         return parts
 
     def _sink(self, name: str) -> SinkSection:
@@ -432,19 +486,11 @@ def _status(part: Part) -> Status:
         if progress["batchId"] != part.batch:
             part.batch = progress["batchId"]
             part.events += progress["numInputRows"]
-        reached = [found for source in progress["sources"] if (found := _offset(source["endOffset"])) is not None]
+        reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
     state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
-
-
-def _offset(said: Any) -> int | None:
-    """The offset of the log in what a source says of its progress; None if it is of another source."""
-    try:
-        return int((json.loads(said) if isinstance(said, str) else said)["offset"])
-    except (TypeError, ValueError, KeyError):
-        return None
 
 
 def _digest(text: str) -> str:

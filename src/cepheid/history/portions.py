@@ -17,10 +17,10 @@ from cepheid.language.checker import Checked
 from cepheid.plan.division import reach
 
 #: The first portion should take about so many seconds; each other is so many times as long as the one before.
-_SOON: Final = 1.0
+_SOON: Final = 0.3
 _GROWTH: Final = 6
 #: What takes less is asked at once: a portion more is a job more.
-_WORTH: Final = 4.0
+_WORTH: Final = 1.5
 #: A portion is at least so many times as long as what it reads of the one before.
 _LENGTH: Final = 4
 #: Where less is archived, cutting would read the log, or files, several times for nothing.

@@ -13,6 +13,7 @@ from pyspark.sql.types import TimestampType
 from cepheid.app.schema import DeltaSink, FilesSink, KafkaSink, SinkSection
 from cepheid.model.events import Event
 from cepheid.service.supplier import Supplier
+from cepheid.spark.sources import check_brokers
 
 Say: TypeAlias = Callable[[str], object]
 
@@ -30,6 +31,7 @@ def writer_to(sink: SinkSection, matches: DataFrame, say: Say) -> DataStreamWrit
     if isinstance(sink, FilesSink):
         return matches.select(line.alias("value")).writeStream.format("text").option("path", sink.path)
     if isinstance(sink, KafkaSink):
+        check_brokers(sink.brokers)
         records = matches.select(sf.col("id").alias("key"), line.alias("value"))
         return records.writeStream.format("kafka").options(
             **{"kafka.bootstrap.servers": sink.brokers, "topic": sink.topic}

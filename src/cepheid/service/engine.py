@@ -122,6 +122,7 @@ class Engine:
         self._changing = threading.RLock()
         self._knowing: Knowing | None = None
         self._log: Path | None = None
+        self._archived = False
         self._plan, job = self._prepared(application)
         self._running = Running(job, functions)
         self._engine = self._running.native
@@ -136,6 +137,7 @@ class Engine:
         name, section = "application", None
         if isinstance(application, Application):
             name, section, plan = application.name, application.sections.service, self._planned(application)
+            self._archived = application.sections.archive is not None
         else:
             plan = application
         cores, prioritised, replace = self._options
@@ -171,7 +173,7 @@ class Engine:
         with self._changing:
             plan, job = self._prepared(application)
             if self._log is not None:
-                job |= log_job(plan, self._log)
+                job |= log_job(plan, self._log, archived=self._archived)
             changed = self._running.change(job, functions)
             self._plan = plan
         return Changes.named(changed)
@@ -208,7 +210,8 @@ class Engine:
         """
         folder = Path(log)
         with self._changing:
-            self._running.follow(log_job(self._plan, folder), str(folder), intake, token)
+            job = log_job(self._plan, folder, archived=self._archived)
+            self._running.follow(job, str(folder), intake, token)
             self._log = folder
             if self._knowing is not None:
                 self._knowing.start(folder)

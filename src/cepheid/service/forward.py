@@ -19,5 +19,5 @@ def forward(consumer: Iterable[Received], supplier: Supplier, stream: str) -> No
     """
     for received in consumer:
         event = Event(stream, received.id, received.time, received.attributes)
-        supplier.push(event, valid_until=received.end, marks=received.marks)
+        supplier.push(event, valid_until=received.end, marks=received.marks - {"recovered"})
     supplier.flush()

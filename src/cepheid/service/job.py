@@ -21,7 +21,9 @@ def job_of(app: Application, plan: Plan, log: Path) -> dict[str, Any]:
     cores = None if section is None else section.cores
     prioritised = section is None or section.prioritised
     replace = section is not None and section.replace
-    return graph_job(plan, app.name, cores, prioritised=prioritised, replace=replace) | log_job(plan, log)
+    return graph_job(plan, app.name, cores, prioritised=prioritised, replace=replace) | log_job(
+        plan, log, archived=app.sections.archive is not None
+    )
 
 
 def graph_job(plan: Plan, name: str, cores: int | None = None, **options: bool) -> dict[str, Any]:
@@ -29,9 +31,17 @@ def graph_job(plan: Plan, name: str, cores: int | None = None, **options: bool) 
     return {"spec": lower(plan, name, cores, **options), "functions": own_operators(plan)}
 
 
-def log_job(plan: Plan, log: Path) -> dict[str, Any]:
-    """What there is to do over a log: `queries` by name, the names of `levels`, and what is `derived`."""
-    return {"levels": list(plan.graph.levels), "queries": queries_of(plan, log), "derived": derived_job(plan)}
+def log_job(plan: Plan, log: Path, *, archived: bool = False) -> dict[str, Any]:
+    """What there is to do over a log: `queries` by name, the names of `levels`, and what is `derived`.
+
+    `archived` says that what the log forgets can be brought back (history/restore.py).
+    """
+    return {
+        "levels": list(plan.graph.levels),
+        "queries": queries_of(plan, log),
+        "derived": derived_job(plan),
+        "archived": archived,
+    }
 
 
 def own_operators(plan: Plan) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from cepheid.model.types import Value
 class Received:
     """An event that a consumer received: valid from `time` to `end` (None: forever), with labels if it was not then.
 
-    `marks` are `stale` and `relative`, where the policy is to mark (rule G3). bytes and array<uint8> are bytes,
-    array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is `pushed`, when the
-    service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`, and for a window
-    `window` and `group`. What is made again after a crash has the id that it had (docs/service.md).
+    `marks` are `stale` and `relative`, where the policy is to mark (rule G3); and `recovered`, of a match that was
+    found late because the engine was not there when its events came: `delay` microseconds after that. bytes and
+    array<uint8> are bytes, array<float> is a tuple: the same in the engine's process and elsewhere. Elsewhere there is
+    `pushed`, when the service wrote it to this consumer's socket, in microseconds; and of a match `found`: `events`,
+    and for a window `window` and `group`. What is made again after a crash has the id that it had (docs/service.md).
     """
 
     consumer: str
@@ -29,6 +30,7 @@ class Received:
     marks: frozenset[str]
     pushed: int | None = field(default=None, compare=False)
     found: Mapping[str, Any] | None = None
+    delay: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, delivered: _native.Delivered) -> Received:

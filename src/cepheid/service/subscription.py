@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cepheid._native import DeliveryReader
+from cepheid.model.events import EventId
 from cepheid.service.received import Received
 
 #: A first line is not longer.
 _MOST: Final = 1 << 20
+#: So many matches are known again when they are recovered.
+_KNOWN: Final = 1 << 16
 
 
 class RefusedByService(ValueError):
@@ -32,6 +35,8 @@ class Subscription:
         self._line = bytearray()
         self._reader: DeliveryReader | None = None
         self._next: int | None = None
+        #: The ids of matches that came, the oldest first.
+        self._known: dict[EventId, None] = {}
 
     def begin(self) -> bytes:
         """What a connection begins with."""
@@ -56,9 +61,11 @@ class Subscription:
                 return
             answer: dict[str, Any] = json.loads(line)
             self._reader, data = _reader(answer), rest
-        for number, pushed, _, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
+        for number, pushed, latency, marks, valid_until, identity, time, attributes, found in self._reader.feed(data):
             self.lost += number - (number if self._next is None else self._next)
             self._next = number + 1
+            if found is not None and self._came_before(identity, "recovered" in marks):
+                continue
             yield Received(
                 self.consumer,
                 identity,
@@ -68,7 +75,17 @@ class Subscription:
                 frozenset(marks),
                 pushed,
                 None if found is None else json.loads(found),
+                latency // 1000 if "recovered" in marks else None,
             )
+
+    def _came_before(self, identity: EventId, is_recovered: bool) -> bool:
+        """Whether a match came before the engine died, and again after it. One that is live never comes twice."""
+        if is_recovered and identity in self._known:
+            return True
+        self._known[identity] = None
+        if len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
+        return False
 
 
 def _reader(answer: dict[str, Any]) -> DeliveryReader:

@@ -28,7 +28,7 @@ _INSTANT: Final = (
     r"\s*(Z|z|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)?)?\s*$"
 )
 #: A name that can stand in the path of a variant.
-_PLAIN: Final = re.compile(r"[^'\"\\\]]+")
+_PLAIN: Final = re.compile(r"[^'\"`\\\]]+")
 
 
 def why_not(stream: Stream) -> str | None:
@@ -54,19 +54,27 @@ def events_in_jvm(stream: Stream, *, alone: bool) -> Transform:
         # Spark reads the first value and is content; as the only one of a list and of an object it is the only one.
         listed = sf.try_parse_json(sf.concat(sf.lit("["), "text", sf.lit("]")))
         inside = sf.try_parse_json(sf.concat(sf.lit('{"only":'), "text", sf.lit("}")))
+        read = _once(listed=listed, inside=inside, names=sf.json_object_keys("text"))
+        only = sf.try_variant_get("listed", "$[0]", "variant")
         parsed = (
             records.where(sf.length("raw") <= MAX_RECORD_BYTES)
-            .select(text.alias("text"))
-            .select(listed.alias("listed"), inside.alias("inside"), sf.json_object_keys("text").alias("names"))
+            .select(_once(text=text))
+            .select("once.text")
+            .select(read)
+            .select("once.*")
             .where(sf.col("names").isNotNull() & sf.col("inside").isNotNull() & sf.col("listed").isNotNull())
             .where(sf.try_variant_get("listed", "$[1]", "variant").isNull())
-            .select(sf.try_variant_get("listed", "$[0]", "variant").alias("json"), "names")
+            .select(_once(json=only, names=sf.col("names")))
+            .select("once.*")
         )
+        spelled = {a: (a, *stream.spellings.get(a, ())) for a in stream.attributes}
+        members = (*IMPLIED, VALID_UNTIL, *(spelling for own in spelled.values() for spelling in own))
+        kinds = {_kind_name(m): sf.schema_of_variant(sf.try_variant_get("json", _path(m), "variant")) for m in members}
+        typed = parsed.select("json", "names", _once(**kinds)).select("json", "names", "once.*")
         name = sf.try_variant_get("json", "$.stream", "string")
         own = (_kind("stream") == "STRING") & (name == stream.name)
         if alone:
             own |= _is_null("stream") | ((_kind("stream") == "STRING") & (name == ""))
-        spelled = {a: (a, *stream.spellings.get(a, ())) for a in stream.attributes}
         conditions = [own, _kind("id") == "BIGINT", _fits("time", Type.TIMESTAMP)]
         conditions.append(_is_null(VALID_UNTIL) | _fits(VALID_UNTIL, Type.TIMESTAMP))
         for attribute, spellings in spelled.items():
@@ -76,9 +84,8 @@ def events_in_jvm(stream: Stream, *, alone: bool) -> Transform:
                 given = (sf.when(_is_null(s), 0).otherwise(1) for s in spellings)
                 conditions.append(reduce(lambda one, other: one + other, given) <= 1)
         if not stream.extras:
-            known = sf.array(*map(sf.lit, (*IMPLIED, VALID_UNTIL, *(s for own in spelled.values() for s in own))))
-            conditions.append(sf.size(sf.array_except("names", known)) == 0)
-        events = parsed.where(reduce(and_, conditions))
+            conditions.append(sf.size(sf.array_except("names", sf.array(*map(sf.lit, members)))) == 0)
+        events = typed.where(reduce(and_, conditions))
         values = [
             sf.coalesce(*(_value(s, stream.attributes[a]) for s in spellings)).alias(a)
             for a, spellings in spelled.items()
@@ -88,13 +95,22 @@ def events_in_jvm(stream: Stream, *, alone: bool) -> Transform:
     return transform
 
 
+def _once(**columns: Column) -> Column:
+    """Columns that are computed once, however often they are read: Catalyst would write them out for each reader."""
+    return sf.explode(sf.array(sf.struct(*(column.alias(name) for name, column in columns.items())))).alias("once")
+
+
 def _path(name: str) -> str:
     return f"$['{name}']"
 
 
 def _kind(name: str) -> Column:
     """The type that a member has as it is written; null if it is not there."""
-    return sf.schema_of_variant(sf.try_variant_get("json", _path(name), "variant"))
+    return sf.col(f"`{_kind_name(name)}`")
+
+
+def _kind_name(name: str) -> str:
+    return f"kind of {name}"
 
 
 def _is_null(name: str) -> Column:

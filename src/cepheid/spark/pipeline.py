@@ -17,7 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
@@ -37,6 +38,7 @@ from cepheid.spark.archive import (
 from cepheid.spark.places import literal, normal
 from cepheid.spark.session import require_delta
 from cepheid.spark.sources import FILES_PER_BATCH, check_input, read_file_stream
+from cepheid.spark.trouble import explained
 from cepheid.spark.validate import validate
 
 #: Batches are booked at the latest when there are so many: a table forgets the history of its commits after a month.
@@ -152,7 +154,10 @@ class ArchiveRun:
         self._checkpoint = input_checkpoint(archive, path, file_format)
         query = records.writeStream.foreachBatch(self._archive_batch).option("checkpointLocation", self._checkpoint)
         #: Spark's own view of the run.
-        self.query: StreamingQuery = (query.trigger(availableNow=True) if ends else query).start()
+        try:
+            self.query: StreamingQuery = (query.trigger(availableNow=True) if ends else query).start()
+        except (Py4JJavaError, PySparkException) as error:
+            raise self._explained(error) from error
 
     def wait(self) -> Books:
         """Waits until the run ends, or PipelineFailed; a run whose wait is interrupted is over, too."""
@@ -175,9 +180,9 @@ class ArchiveRun:
             self._book()
             return self._books
 
-    def _explained(self, error: StreamingQueryException) -> PipelineFailed:
+    def _explained(self, error: Exception) -> PipelineFailed:
         return PipelineFailed(
-            f"records could not be archived: {essence(str(self._failure or error))}\n"
+            f"records could not be archived: {explained(str(self._failure or error), self._checkpoint)}\n"
             "What was archived before stays; run again to go on from there."
         )
 
@@ -227,17 +232,6 @@ class ArchiveRun:
         read = self._books.read + sum(read for read, _ in self._unbooked.values())
         self._books = Books(read, dict(archived), dict(letters))
         self._unbooked.clear()
-
-
-def essence(story: str) -> str:
-    """The line of a failure's text that says what happened, of Spark's, Java's and Python's many."""
-    lines = [line for line in story.strip().splitlines() if line.strip()] or ["no reason was given"]
-    if any(line.startswith("Traceback ") for line in lines):  # of a worker; its last line, which is not indented
-        at = next(number for number, line in enumerate(lines) if line.startswith("Traceback "))
-        return next((line for line in lines[at + 1 :] if not line[0].isspace()), lines[0])
-    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:  # of Java, behind a colon
-        return lines[1].removeprefix(": ")
-    return lines[0]
 
 
 def input_checkpoint(archive: Archive, path: str | Path, file_format: Format) -> str:

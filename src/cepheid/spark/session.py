@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from cepheid.spark.jars import delta_jars, kafka_jars
 from cepheid.spark.java import find_java
+from cepheid.spark.trouble import explained, is_of_newer_delta
 
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -52,6 +53,10 @@ _OURS: Final = {
 
 class DeltaMissing(RuntimeError):
     """A session that someone else built has no Delta, and the archive needs it."""
+
+
+class DeltaTooOld(RuntimeError):
+    """A table was written by a newer Delta, in a way that this one does not know."""
 
 
 class SparkNotStarted(RuntimeError):
@@ -139,11 +144,13 @@ def _launch_quietly(builder: SparkSession.Builder) -> None:
 
 @contextmanager
 def explaining_delta(spark: SparkSession) -> Iterator[None]:
-    """Whatever fails inside because the session has no Delta is a DeltaMissing."""
+    """Whatever fails inside because the session has no Delta is a DeltaMissing, or a DeltaTooOld for its table."""
     try:
         yield
-    except Exception:
+    except Exception as error:
         require_delta(spark)
+        if is_of_newer_delta(str(error)):
+            raise DeltaTooOld(explained(str(error))) from error
         raise
 
 

@@ -6,6 +6,8 @@ each file: `source` alone.
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -21,6 +23,9 @@ from cepheid.spark.places import exists, is_pattern, literal, local, normal
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
 FILES_PER_BATCH: Final = 64
+#: Seconds between tries to reach a broker, and how long each may take.
+_PAUSES: Final = (0.5, 2.0)
+_PATIENCE: Final = 5.0
 #: What Python strips from bytes: a line of nothing else is no record.
 _BLANK: Final = " \t\r\x0b\f"
 
@@ -30,6 +35,10 @@ _SOURCE: Final = "_metadata.file_path AS source"
 
 class InputMissing(FileNotFoundError):
     """There is no such input."""
+
+
+class BrokerAway(OSError):
+    """No broker of Kafka answers."""
 
 
 class InputUnsupported(ValueError):
@@ -62,8 +71,9 @@ def read_file_stream(
 def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
     """The records of a topic of Kafka from its beginning, each once; the session needs the settings `with_kafka`.
 
-    A broker that is away is asked again for a minute; then the query fails, and says so.
+    Raises BrokerAway where none answers. One that goes away later is asked for a minute; then the query fails.
     """
+    check_brokers(brokers)
     options = {
         "kafka.bootstrap.servers": brokers,
         "subscribe": topic,
@@ -74,6 +84,29 @@ def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
     messages = spark.readStream.format("kafka").options(**options).load()
     source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
     return messages.selectExpr("coalesce(value, X'') AS raw", source)
+
+
+def check_brokers(brokers: str) -> None:
+    """Raises BrokerAway if nobody listens at any of the addresses, after a few tries.
+
+    Kafka's own clients would ask for minutes, and then say that a call has timed out.
+    """
+    reasons: list[str] = []
+    for pause in (*_PAUSES, None):
+        reasons.clear()
+        for address in brokers.split(","):
+            host, _, port = address.strip().rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+                return
+            except (OSError, ValueError) as error:
+                reasons.append(f"{address.strip()}: {error}")
+        if pause is not None:
+            time.sleep(pause)
+    raise BrokerAway(
+        f"no broker of Kafka answers, tried {len(_PAUSES) + 1} times ({'; '.join(reasons)}). Start it, or mend "
+        "`brokers` (host:port, several by comma)"
+    )
 
 
 def check_input(path: str | Path, file_format: Format) -> None:

@@ -66,11 +66,14 @@ impl Encrypt {
         })
     }
 
-    /// The same, for whoever calls it from elsewhere.
-    #[cfg(feature = "exported")]
-    pub(super) fn encrypted(&mut self, plain: &[u8], time: i64, id: i64) -> &[u8] {
-        self.encrypt(plain, time, id);
-        &self.output
+    /// An array or bytes, encrypted as those of the event with that time and id; None of anything else.
+    pub(super) fn encrypted(&mut self, plain: &Val<'_>, time: i64, id: i64) -> Option<&[u8]> {
+        match plain {
+            Val::Bytes(x) => self.encrypt(x, time, id),
+            Val::Floats(x) => self.encrypt(bytemuck::cast_slice(x), time, id),
+            _ => return None,
+        }
+        Some(&self.output)
     }
 
     fn encrypt(&mut self, plain: &[u8], time: i64, id: i64) {
@@ -98,12 +101,8 @@ impl Process for Encrypt {
     fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
         let value = inputs.get(0).map_or(Val::Null, |record| record.get(self.payload));
         out.emit(&mut |draft| {
-            match &value {
-                Val::Bytes(x) => self.encrypt(x, draft.time, draft.id),
-                Val::Floats(x) => self.encrypt(bytemuck::cast_slice(x), draft.time, draft.id),
-                _ => return Ok(()),
-            }
-            draft.set(0, &Val::Bytes(&self.output))
+            let found = self.encrypted(&value, draft.time, draft.id);
+            found.map_or(Ok(()), |found| draft.set(0, &Val::Bytes(found)))
         })
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use serde_json::json;
+
 use crate::exact::{ExactSum, sum};
-use crate::json::{Fault, fault};
+use crate::json::{Fault, Json, Reading, fault};
 use crate::service::operators::{Inputs, Output, Process, Trouble};
 use crate::value::Val;
 
@@ -176,6 +178,27 @@ impl Process for Aggregate {
         });
         let value = self.value();
         out.emit(&mut |draft| draft.set(0, &value))
+    }
+
+    /// The readings of the window: all else follows from them.
+    fn save(&self) -> Json {
+        let readings = self.window.iter().map(|reading| match reading {
+            None => Json::Null,
+            Some(Number::Int(x)) => json!(x),
+            Some(Number::Float(x)) => json!(x),
+        });
+        Json::Array(readings.collect())
+    }
+
+    fn restore(&mut self, saved: &Json) -> Result<(), Fault> {
+        for reading in saved.list()? {
+            let number = |x: &Json| match x.as_i64() {
+                Some(x) => Ok(Number::Int(x)),
+                None => Ok(Number::Float(x.float()?)),
+            };
+            self.add(reading.optional(number)?);
+        }
+        Ok(())
     }
 }
 

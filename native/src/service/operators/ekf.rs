@@ -4,6 +4,9 @@
 //! 0 or 255 where the quantity is beyond, which is what makes its measurement non-linear. Its derivative is 1 in range and 0
 //! outside, where a reading that is saturated too says nothing.
 
+use serde_json::json;
+
+use crate::json::{Fault, Json, Reading};
 use crate::record::Kind;
 use crate::service::operators::{Inputs, Output, Process, Trouble};
 use crate::value::Val;
@@ -105,46 +108,77 @@ impl Ekf {
     }
 }
 
-impl Process for Ekf {
-    fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
-        let payload = |input: usize| {
-            inputs
-                .get(input)
-                .map_or(Val::Null, |record| record.get(self.payload[input]))
-        };
-        let lengths = (0..inputs.len()).map(|input| match payload(input) {
+impl Ekf {
+    /// The arrays of so many sensors as one.
+    fn fused<'v>(&mut self, sensors: usize, values: impl Fn(usize) -> Val<'v>) -> Val<'_> {
+        let lengths = (0..sensors).map(|sensor| match values(sensor) {
             Val::Bytes(x) => x.len(),
             Val::Floats(x) => x.len(),
             _ => 0,
         });
-        let (length, sensors) = (lengths.max().unwrap_or(0), inputs.len());
+        let length = lengths.max().unwrap_or(0);
         let mut readings = std::mem::take(&mut self.readings);
         readings.clear();
         readings.resize(length * sensors, f64::NAN);
-        for input in 0..sensors {
-            let places = readings.iter_mut().skip(input).step_by(sensors);
-            match payload(input) {
+        for sensor in 0..sensors {
+            let places = readings.iter_mut().skip(sensor).step_by(sensors);
+            match values(sensor) {
                 Val::Bytes(x) => places.zip(x).for_each(|(place, x)| *place = f64::from(*x)),
                 Val::Floats(x) => places.zip(x).for_each(|(place, x)| *place = *x),
                 _ => {}
             }
         }
-        let (mut bytes, mut floats) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.floats));
-        bytes.clear();
-        floats.clear();
+        self.bytes.clear();
+        self.floats.clear();
         for sample in readings.chunks_exact(sensors.max(1)) {
             let fused = self.step(sample.iter().copied().filter(|x| !x.is_nan()));
             match self.kind {
-                Kind::FloatArray => floats.push(fused),
-                _ => bytes.push(fused.round().clamp(0.0, 255.0) as u8),
+                Kind::FloatArray => self.floats.push(fused),
+                _ => self.bytes.push(fused.round().clamp(0.0, 255.0) as u8),
             }
         }
-        let done = out.emit(&mut |draft| match self.kind {
-            Kind::FloatArray => draft.set(0, &Val::Floats(&floats)),
-            _ => draft.set(0, &Val::Bytes(&bytes)),
+        self.readings = readings;
+        match self.kind {
+            Kind::FloatArray => Val::Floats(&self.floats),
+            _ => Val::Bytes(&self.bytes),
+        }
+    }
+
+    /// The same as if nothing had come before.
+    pub(super) fn fused_alone<'v>(&mut self, sensors: usize, values: impl Fn(usize) -> Val<'v>) -> Val<'_> {
+        self.state = None;
+        self.fused(sensors, values)
+    }
+}
+
+impl Process for Ekf {
+    fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
+        let payload = std::mem::take(&mut self.payload);
+        let fused = self.fused(inputs.len(), |input| {
+            inputs.get(input).map_or(Val::Null, |record| record.get(payload[input]))
         });
-        (self.readings, self.bytes, self.floats) = (readings, bytes, floats);
+        let done = out.emit(&mut |draft| draft.set(0, &fused));
+        self.payload = payload;
         done
+    }
+
+    fn save(&self) -> Json {
+        self.state.map_or(Json::Null, |state| {
+            let [a, b, c] = state.covariance;
+            json!([state.value, state.rate, a, b, c])
+        })
+    }
+
+    fn restore(&mut self, saved: &Json) -> Result<(), Fault> {
+        self.state = saved.optional(|saved| {
+            let number = |place| saved.at(place)?.float();
+            Ok(State {
+                value: number(0)?,
+                rate: number(1)?,
+                covariance: [number(2)?, number(3)?, number(4)?],
+            })
+        })?;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::record::Kind;
 use crate::service::operators::aes::Encrypt;
 use crate::service::operators::ekf::Ekf;
 use crate::service::operators::fft::Fft;
+use crate::value::Val;
 
 /// The defaults of src/cepheid/plan/operators.py.
 const PROCESS_NOISE: f64 = 1e-3;
@@ -57,7 +58,9 @@ pub unsafe extern "C" fn cepheid_fft(fft: *mut Fft, samples: *const u8, length: 
             std::slice::from_raw_parts_mut(out, 8 * length),
         )
     };
-    fft.magnitudes(samples, |found| out.copy_from_slice(bytemuck::cast_slice(found)));
+    fft.magnitudes(&Val::Bytes(samples), |found| {
+        out.copy_from_slice(bytemuck::cast_slice(found.unwrap_or_default()));
+    });
 }
 
 /// An AES operator with a key that nobody knows; null if the system gives none.
@@ -87,5 +90,5 @@ pub unsafe extern "C" fn cepheid_aes(
             std::slice::from_raw_parts_mut(out, length),
         )
     };
-    out.copy_from_slice(aes.encrypted(plain, time, id));
+    out.copy_from_slice(aes.encrypted(&Val::Bytes(plain), time, id).unwrap_or_default());
 }

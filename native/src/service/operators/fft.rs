@@ -63,31 +63,26 @@ impl Fft {
         room.magnitudes.extend(room.samples.iter().map(|x| x.re.hypot(x.im)));
     }
 
-    /// Gives the magnitudes of bytes, for whoever calls it from elsewhere.
-    #[cfg(feature = "exported")]
-    pub(super) fn magnitudes(&mut self, samples: &[u8], take: impl FnOnce(&[f64])) {
+    /// Hands the magnitudes of an array to `take`; None for what is no array.
+    pub(super) fn magnitudes<T>(&mut self, value: &Val<'_>, take: impl FnOnce(Option<&[f64]>) -> T) -> T {
         ROOM.with_borrow_mut(|room| {
             room.samples.clear();
-            room.samples
-                .extend(samples.iter().map(|x| Complex::from(f64::from(*x))));
+            match value {
+                Val::Bytes(x) => room.samples.extend(x.iter().map(|x| Complex::from(f64::from(*x)))),
+                Val::Floats(x) => room.samples.extend(x.iter().map(|x| Complex::from(*x))),
+                _ => return take(None),
+            }
             self.transform(room);
-            take(&room.magnitudes);
-        });
+            take(Some(&room.magnitudes))
+        })
     }
 }
 
 impl Process for Fft {
     fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble> {
         let value = inputs.get(0).map_or(Val::Null, |record| record.get(self.payload));
-        ROOM.with_borrow_mut(|room| {
-            room.samples.clear();
-            match value {
-                Val::Bytes(x) => room.samples.extend(x.iter().map(|x| Complex::from(f64::from(*x)))),
-                Val::Floats(x) => room.samples.extend(x.iter().map(|x| Complex::from(*x))),
-                _ => return out.emit(&mut |_| Ok(())),
-            }
-            self.transform(room);
-            out.emit(&mut |draft| draft.set(0, &Val::Floats(&room.magnitudes)))
+        self.magnitudes(&value, |found| {
+            out.emit(&mut |draft| found.map_or(Ok(()), |found| draft.set(0, &Val::Floats(found))))
         })
     }
 }

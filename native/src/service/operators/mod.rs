@@ -6,6 +6,7 @@
 mod aes;
 mod aggregate;
 mod cat;
+pub mod columns;
 mod ekf;
 #[cfg(feature = "exported")]
 pub mod exported;
@@ -117,6 +118,16 @@ pub trait Output {
 pub trait Process: Send {
     /// Fires. An error is counted and named, and the inputs count as used.
     fn run(&mut self, inputs: &Inputs<'_>, out: &mut dyn Output) -> Result<(), Trouble>;
+
+    /// What it remembers from run to run, to go on elsewhere; null if nothing.
+    fn save(&self) -> Json {
+        Json::Null
+    }
+
+    /// Goes on with what `save` gave to one that is as this one when it was new.
+    fn restore(&mut self, _saved: &Json) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// The attribute that each input's payload is in, as the plan found it.

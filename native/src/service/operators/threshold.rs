@@ -1,5 +1,6 @@
 //! THRESHOLD: whether a value is beyond a limit. With `reset` it stays on until the value is past that (hysteresis).
 
+use crate::json::{Fault, Json, Reading};
 use crate::service::operators::{Inputs, Output, Process, Trouble};
 use crate::value::Val;
 
@@ -44,6 +45,15 @@ impl Process for Threshold {
             draft.set(0, &value)?;
             draft.set(1, &Val::Bool(on))
         })
+    }
+
+    fn save(&self) -> Json {
+        Json::Bool(self.on)
+    }
+
+    fn restore(&mut self, saved: &Json) -> Result<(), Fault> {
+        self.on = saved.bool()?;
+        Ok(())
     }
 }
 

@@ -37,7 +37,7 @@ class Running:
     def follow(self, job: Job, log: str, intake: str | None = None, token: str | None = None) -> None:
         """Takes events from the log in a folder, with the queries of a job; what is derived goes to the intake."""
         _check_derived(job, intake)
-        lanes = Lanes(self.native, log)
+        lanes = Lanes(self.native, log, job["archived"])
         lanes.go_on(job["levels"], lanes.find(job["queries"]))
         self._lanes = lanes
         self.native.follow(log)

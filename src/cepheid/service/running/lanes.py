@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cepheid._native import log_commit, log_committed, read_json, write_json
+from cepheid._native import read_json, write_json
 from cepheid.service.running.judged import Judged
 
 TYPE_CHECKING = False
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     Query: TypeAlias = Mapping[str, Any]
     #: A query, its plan if that is another, and by table what is known of keys (service/knowing.py).
     Learned: TypeAlias = tuple[str, str | None, list[tuple[int, str]]]
+
+
+#: Of a query whose matches nobody has read (native/src/service/reads.rs).
+_NOTHING = {"offset": 0, "watermark": -(1 << 63)}
 
 
 class NextLanes:
@@ -50,11 +54,15 @@ def _meaning(query: Query) -> dict[str, Any]:
 class Lanes:
     """Which queries run, and in which lane each. `levels` of a job have the names of all, the highest first."""
 
-    def __init__(self, engine: _native.Engine, log: str) -> None:
+    def __init__(self, engine: _native.Engine, log: str, archived: bool) -> None:
         self._engine = engine
         self._log = log
-        self._judged = Judged(log)
+        self._judged = Judged(log, archived)
+        self._archived = archived
         self._running: dict[str, Query] = {}
+        for name in os.listdir(log):
+            if name.endswith(".wanted"):  # of an engine that was killed; lanes that need something ask again
+                os.remove(f"{log}/{name}")
 
     def find(self, wanted: Mapping[str, Query]) -> NextLanes:
         """What a job's queries change; nothing is changed yet."""
@@ -107,16 +115,20 @@ class Lanes:
         lanes: Mapping[str, str],
         judged: Mapping[str, list[Step]],
     ) -> None:
-        # What was found before is silent up to where its lane had come; a new query has delivered nothing.
-        before = {name: lanes.get(query["key"]) for name, query in queries.items()}
-        silent = {name: 0 if last is None else log_committed(self._log, last) or 0 for name, last in before.items()}
-        log_commit(self._log, lane, min(silent.values()))
+        # What was found before is silent up to where it was read; of a new query nothing was.
+        keys = [query["key"] for query in queries.values()]
+        before = {name: _points(f"{self._log}/{name}.read") for name in {lanes[key] for key in keys if key in lanes}}
+        points = {key: before[lanes[key]].get(key, _NOTHING) if key in lanes else _NOTHING for key in keys}
+        _write(f"{self._log}/{lane}.read", points)
         spec = {
             "level": level,
             "consumer": lane,
+            "archived": self._archived,
             "queries": [
-                query["spec"] | {"silent": silent[name]} | _as_judged(judged.get(query["key"]))
-                for name, query in queries.items()
+                query["spec"]
+                | {"key": query["key"], "silent": points[query["key"]]}
+                | _as_judged(judged.get(query["key"]))
+                for query in queries.values()
             ],
             "streams": list({s["name"]: s for query in queries.values() for s in query["streams"]}.values()),
         }
@@ -150,7 +162,19 @@ def read(path: str) -> dict[str, Any]:
     return content
 
 
+def _points(path: str) -> dict[str, Any]:
+    """How far queries were read. Lanes write that often, and a machine that dies may leave half of it: then nothing."""
+    try:
+        return read(path)
+    except ValueError:
+        return {}
+
+
 def _write(path: str, content: dict[str, Any]) -> None:
+    if _points(path) == content:
+        return  # so a full disk does not keep an engine from coming back
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         file.write(write_json(content))
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(f"{path}.new", path)

@@ -1,0 +1,128 @@
+"""`make soak`: two hundred trials of the whole (trials.py), and a report. It ends by itself.
+
+python -m tests.history.soak [--trials 200] [--first 1000] [--minutes 120] [--report docs/soak.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cepheid.spark.session import session
+from tests.conftest import SPARK_FOR_TESTS
+from tests.history.campaigns import Outcome, application, run
+from tests.history.trials import QUERIES, Campaign, campaign_of
+
+#: One campaign in so many has Spark's pipeline in a process of its own, which is killed too.
+SPARK_EVERY = 5
+
+
+@dataclass
+class Books:
+    """What came of the trials so far."""
+
+    outcomes: list[tuple[int, Outcome]] = field(default_factory=list)
+    deeds: Counter[str] = field(default_factory=Counter)
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, campaign: Campaign, outcomes: Sequence[Outcome]) -> None:
+        self.deeds.update(deed for _, deed in campaign.deeds)
+        self.outcomes += [(campaign.seed, one) for one in outcomes]
+
+    @property
+    def counted(self) -> int:
+        return sum(one.counted.counts for _, one in self.outcomes)
+
+    @property
+    def wrong(self) -> list[tuple[int, Outcome]]:
+        return [(seed, one) for seed, one in self.outcomes if one.fault is not None]
+
+    def report(self, first: int) -> str:
+        """The page of docs/."""
+        found = [one for _, one in self.outcomes]
+        lines = [
+            "# Soak",
+            "",
+            "Written by `make soak`: random streams and queries on the real intake, engine, Spark and archive,",
+            "with lags and kills. After each trial, what `--follow` said and what consumers or sinks got is",
+            "compared with the reference on the whole stream. `tests/history/trials.py` says what a trial is, and",
+            "when it counts.",
+            "",
+            f"{len(found)} trials from seed {first} on, in {self.seconds / 60:.0f} minutes: {self.counted} counted,"
+            f" {len(self.wrong)} wrong, {len(self.broken)} campaigns broken off.",
+            "",
+            "| | |",
+            "|---|---|",
+            f"| matches compared | {sum(one.wanted for one in found):,} |",
+            f"| of those all in the archive, all live, on both sides | {sum(o.counted.archive for o in found):,}, "
+            f"{sum(o.counted.live for o in found):,}, {sum(o.counted.boundary for o in found):,} |",
+            f"| open at a kill | {sum(one.counted.opened for one in found):,} |",
+            f"| delivered with the mark `recovered` | {sum(one.recovered for one in found):,} |",
+            f"| live in the service, on Spark | {sum(o.trial.engine == 'service' for o in found)}, "
+            f"{sum(o.trial.engine == 'spark' for o in found)} |",
+            f"| boundary seeded, lazy | {sum(o.trial.boundary == 'seeded' for o in found)}, "
+            f"{sum(o.trial.boundary == 'lazy' for o in found)} |",
+            *(f"| {deed} | {count} |" for deed, count in sorted(self.deeds.items())),
+        ]
+        if self.wrong or self.broken:
+            lines += ["", "Wrong:", ""]
+            lines += [f"- seed {seed}, {one.trial.name}: {one.fault}: `{one.trial.text}`" for seed, one in self.wrong]
+            lines += [f"- seed {seed}: {why}" for seed, why in self.broken]
+        return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Runs the trials; 0 if all were right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--first", type=int, default=1000, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=120.0, help="it ends then, whatever is done")
+    parser.add_argument("--report", type=Path, default=None)
+    given = parser.parse_args()
+    books, began = Books(), time.monotonic()
+    spark = session("cepheid soak", **SPARK_FOR_TESTS)
+    seed = given.first
+    try:
+        while len(books.outcomes) < given.trials and time.monotonic() - began < 60 * given.minutes:
+            with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+                _campaign(books, seed, Path(folder), spark)
+            books.seconds = time.monotonic() - began
+            print(
+                f"{len(books.outcomes)} of {given.trials} trials, {books.counted} counted, {len(books.wrong)} wrong, "
+                f"{len(books.broken)} broken off; seed {seed}, {books.seconds:.0f} s",
+                flush=True,
+            )
+            seed += 1
+    finally:
+        spark.stop()
+    report = books.report(given.first)
+    print(report)
+    if given.report is not None:
+        given.report.write_text(report)
+    return 0 if not books.wrong and not books.broken and books.counted >= given.trials else 1
+
+
+def _campaign(books: Books, seed: int, folder: Path, spark: object) -> None:
+    try:
+        campaign = campaign_of(seed, application(folder / "drawn"), with_spark=seed % SPARK_EVERY == 0)
+        outcomes = run(spark, folder / "world", campaign)  # type: ignore[arg-type]
+    except Exception as error:
+        books.broken.append((seed, f"{type(error).__name__}: {error}"))
+        print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
+        return
+    assert len(outcomes) == QUERIES
+    books.add(campaign, outcomes)
+    for one in outcomes:
+        if one.fault is not None:
+            print(f"seed {seed}, {one.trial.name}: {one.fault}\n  {one.trial.text}\n  {campaign.deeds}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""An engine that was away for longer than the log keeps events: what it needs comes back from the archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cepheid.app import Application, load
+from cepheid.history import log_source
+from cepheid.history.archiving import Tally, archive_log, commit_archived
+from cepheid.history.restore import restore, wanted
+from cepheid.model.events import Event
+from cepheid.model.time import parse_instant
+from cepheid.model.types import Value
+from cepheid.plan.matcher import Matcher
+from cepheid.service.engine import Engine
+from cepheid.service.intake import config_of, start
+from cepheid.service.log import LogReader, OffsetGone, extent
+from cepheid.service.supplier import Supplier
+from cepheid.spark.application import archive_of
+from tests.history.campaigns import in_time
+from tests.service.intakes import tail_of
+
+APP = """
+name: plant
+streams:
+  air: {attributes: {sensor: string, flow: float, at: timestamp, raw: bytes, wave: "array<float>"}, key: sensor}
+  door: {attributes: {open: bool}, id: string}
+archive: {path: archive}
+service: {listen: "unix:in.sock", log: {path: log, durability: none}}
+queries:
+  rising:
+    engine: service
+    text: |
+      SELECT ?p.sensor, ?q.at FROM (?p, air), (?q, air) WITHIN [2012-05-07T09:00, )
+      JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
+      SEQ (?p, ?q) WINDOW (?p, ?q, 3s)
+  taken:
+    engine: service
+    text: |
+      SELECT ?p.sensor FROM (?p, air), (?d, door) WITHIN [2012-05-07T09:00, ) FILTER (?d.open) SEQ (?p, ?d)
+      WINDOW (?p, ?d, 4s) AFTER MATCH CONSUME
+"""
+BEGIN = parse_instant("2012-05-07T09:00")
+
+
+def event(number: int) -> Event:
+    time = BEGIN + number * 400_000
+    if number % 7 == 3:
+        return Event("door", f"d{number}", time, {"open": number % 2 == 0})
+    values: dict[str, Value] = {"sensor": f"s{number % 3}", "flow": float(number * 7 % 11), "at": time}
+    values |= {"raw": b"x" * 200, "wave": (0.5,)}
+    return Event("air", number, time, values)
+
+
+def archive_all(spark: SparkSession, app: Application) -> None:
+    log_source.register(spark)
+    archive, streams = archive_of(app), list(app.graph.streams.values())
+    writer = archive_log(spark, app.folder / "log", streams, archive, archive.checkpoint("log"), Tally())
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    commit_archived(query, app.folder / "log")
+
+
+def read_matches(engine: Engine, found: dict[str, set[str]]) -> None:
+    for name, ids in found.items():
+        while (one := engine.matches(name).get(timeout=0.5)) is not None:
+            ids.add(one.match.id)
+
+
+def test_what_the_log_has_forgotten_comes_from_the_archive(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(APP)
+    app = load(tmp_path / "app.yaml")
+    log, events = tmp_path / "log", [event(number) for number in range(1200)]
+    found: dict[str, set[str]] = {"rising": set(), "taken": set()}
+    config = replace(config_of(app), segment_bytes=1 << 16, retain_bytes=1 << 16)
+    with start(config), Supplier(f"unix:{tmp_path}/in.sock") as supplier:
+        supplier.push_many(events[:100])
+        supplier.flush()
+        with Engine(app) as engine:
+            engine.follow(log)
+            read_matches(engine, found)
+            assert found["rising"]
+        before = {name: set(ids) for name, ids in found.items()}
+        # Nobody is there for long: what comes is archived, and the log forgets it.
+        supplier.push_many(events[100:1100])
+        supplier.push(events[150])  # a duplicate leaves a hole between the offsets that are archived
+        supplier.push_many(events[1100:1150])
+        supplier.flush()
+        archive_all(spark, app)
+        assert in_time(lambda: extent(log).first > 500, 30)
+        with pytest.raises(OffsetGone):
+            LogReader(log, 100)
+        with Engine(app) as engine:
+            engine.follow(log)
+            assert in_time(lambda: wanted(log) is not None, 30)
+            # It fails again while it waits, and the next one asks again.
+        with Engine(app) as engine:
+            engine.follow(log)
+            assert in_time(lambda: wanted(log) is not None, 30)
+            assert engine.matches("rising").get(timeout=0.3) is None  # nothing that would be incomplete
+            said = restore(spark, log, archive_of(app), list(app.graph.streams.values()))
+            assert said is not None
+            assert "brought back" in said
+            supplier.push_many(events[1150:])
+            supplier.flush()
+            read_matches(engine, found)
+            assert wanted(log) is None
+            assert restore(spark, log, archive_of(app), list(app.graph.streams.values())) is None
+            assert not (log / "restored").exists()
+        end = Event("air", 5000, events[-1].time + 60_000_000, {"sensor": "s9", "flow": 0.0})
+        supplier.push_many([end, Event("door", "end", end.time, {"open": False})])
+        supplier.flush()
+        with Engine(app) as engine:
+            engine.follow(log)
+            read_matches(engine, found)
+    for name, ids in found.items():
+        expected = {match.id for match in Matcher(app.plan().queries[name]).matches(events)}
+        assert ids == expected, name
+        assert before[name] < expected
+    for each in (log, log / "dead"):
+        tail_of(each).unlink(missing_ok=True)
