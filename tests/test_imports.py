@@ -21,7 +21,10 @@ ALLOWED = {
     "spark": {"app", "plan", "language", "knowledge", "model"},
     "service": {"app", "plan", "language", "knowledge", "model"},
     "history": {"spark", "service", "app", "plan", "language", "knowledge", "model"},
-    "cli": {"campus", "history", "spark", "service", "app", "plan", "language", "knowledge", "model"},
+    "demo": {"campus", "history", "spark", "service", "app", "language", "model"},
+    # What users copy: it stands by itself.
+    "examples": set[str](),
+    "cli": {"demo", "campus", "history", "spark", "service", "app", "plan", "language", "knowledge", "model"},
 }
 #: Parts that must do without Spark and what comes with it.
 WITHOUT_SPARK = ("model", "language", "knowledge", "plan", "app", "service")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cepheid.campus.demo import Demo, FolderTaken
+from cepheid.demo.run import Demo, FolderTaken
 
 
 @click.command()

@@ -272,8 +272,8 @@ class Pipeline:
     def _start(self, part: Part) -> None:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
-        part.is_finishing = self._judge(part)
         try:
+            part.is_finishing = self._judge(part)
             writer = part.writer()
             if part.real_time:
                 writer = writer.outputMode("update").trigger(realTime=_REAL_TIME)  # type: ignore[call-overload]
@@ -398,9 +398,8 @@ class Pipeline:
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
-        parts = [
-            Part(name, level, meaning, matches, place, self._log, judging, real_time=real_time, is_timed=is_timed)
-        ]
+        part = Part(name, level, meaning, matches, place, self._log, judging, real_time=real_time, is_timed=is_timed)
+        parts = [part]
         if name in derived_streams(self._plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(

@@ -32,7 +32,9 @@ _MOST = 256
 class Judged:
     """What is kept of a log's queries. One writes at a time."""
 
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, archived: bool) -> None:
+        """`archived`: what the log has forgotten may be brought back."""
+        self._archived = archived
         self.path = f"{log}/judged.jsonl"
         self._log = log
 
@@ -48,7 +50,7 @@ class Judged:
         first, end = LogFollower(self._log, None).offset, LogFollower(self._log, -1).offset
         found = {}
         for key, query in wanted.items():
-            steps = _needed(kept.get(key, []), first)
+            steps = _needed(kept.get(key, []), 0 if self._archived else first)
             now = (query["spec"]["knowledge"], query["meaning"])
             is_other = not steps or now != (steps[-1]["version"], steps[-1]["meaning"]) or _partial(steps) > _MOST
             if is_other and key not in running:

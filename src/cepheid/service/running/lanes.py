@@ -57,8 +57,8 @@ class Lanes:
     def __init__(self, engine: _native.Engine, log: str, archived: bool) -> None:
         self._engine = engine
         self._log = log
+        self._judged = Judged(log, archived)
         self._archived = archived
-        self._judged = Judged(log)
         self._running: dict[str, Query] = {}
         for name in os.listdir(log):
             if name.endswith(".wanted"):  # of an engine that was killed; lanes that need something ask again

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.campus.demo import Demo
+from cepheid.demo.run import Demo
 
 pytestmark = pytest.mark.spark
 

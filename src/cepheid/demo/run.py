@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cepheid
 from cepheid.app import Application, load
-from cepheid.campus.clock import CampusClock
-from cepheid.campus.findings import DEMAND_RESPONSE, Findings, Found, latencies
 from cepheid.campus.generator import Campus
-from cepheid.campus.parts import Part, PartFailed
+from cepheid.demo.clock import CampusClock
+from cepheid.demo.findings import DEMAND_RESPONSE, Findings, Found, latencies
+from cepheid.demo.parts import Part, PartFailed
 from cepheid.language.syntax import Instant, Within
 from cepheid.model.time import format_instant
 from cepheid.service.client import ConsumerClient, consumers_address, read_stats

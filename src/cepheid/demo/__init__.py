@@ -1,0 +1,1 @@
+"""The demo: a campus whole, run as a user would run it."""
