@@ -39,11 +39,14 @@ def test_queries_5_and_7_on_a_live_stream(spark: SparkSession, tmp_path: Path, m
     campus.model.write(tmp_path)
     campus.write(tmp_path / "events", 1, 24_000)
     shutil.copytree(EXAMPLE / "queries", tmp_path / "queries")
-    before, _, queries = (EXAMPLE / "app.yaml").read_text(encoding="utf-8").partition("  overcooled:\n")
-    text = f"{before}  rising:\n{queries.partition('  rising:')[2]}"
+    before, _, _ = (EXAMPLE / "app.yaml").read_text(encoding="utf-8").partition("\nqueries:\n")
     # What is found goes to the console.
-    kept = [line for line in text.splitlines() if not line.startswith(("archive:", "service:"))]
-    (tmp_path / "app.yaml").write_text("\n".join(kept), encoding="utf-8")
+    queries = "\nqueries:\n  green_office: {file: queries/query5.chi}\n  meeting_room: {file: queries/query7.chi}\n"
+    # And the stream that they read comes from files.
+    head, _, rest = before.partition("  airflowReport:\n")
+    files = f"source: {{kind: files, path: {json.dumps(str(tmp_path / 'events'))}}}"
+    streams = f"{head}  airflowReport:\n{rest.replace('source: {kind: socket}', files, 1)}"
+    (tmp_path / "app.yaml").write_text(streams + queries, encoding="utf-8")
     monkeypatch.setenv("CAMPUS_KNOWLEDGE", str(tmp_path / "campus.ttl"))
     monkeypatch.setenv("CAMPUS_EVENTS", str(tmp_path / "events"))
     app = load(tmp_path / "app.yaml")
