@@ -20,7 +20,7 @@ test: check ## check, then all tests, Rust and Python
 	@$(ENVIRONMENT) scripts/test
 
 soak: setup ## two hundred random trials of the whole, with kills; the report is docs/soak.md (an hour or two)
-	@$(ENVIRONMENT) python -m tests.history.soak --report docs/soak.md
+	@$(ENVIRONMENT) pytest -m soak && python -m tests.history.soak --report docs/soak.md
 
 check: setup ## verify format, lint and types of Python and Rust
 	@$(ENVIRONMENT) ruff format --check

@@ -1,4 +1,4 @@
-"""A dozen trials of the whole, of fixed seeds: see trials.py. `make soak` runs two hundred."""
+"""A dozen trials of the whole, of fixed seeds: see trials.py. `make soak` runs them, and two hundred."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.history.campaigns import application, run
 from tests.history.trials import campaign_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(("seed", "with_spark"), [(1, False), (2, False), (3, True)])
