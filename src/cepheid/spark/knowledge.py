@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -73,6 +74,9 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         frame, flags = with_known(frame, checked, {a: a for a in attributes})
         for _, flag in flags.get("e", ()):
             frame = frame.where(flag)
+        for lookup in checked.lookups:
+            if isinstance(lookup, Lookup) and len(lookup.key) > 1:
+                frame = _known_together(frame, lookup)
         for condition in (*checked.query.filters, *checked.query.joins):
             found = condition_of(condition, lambda a: sf.col(f"`{a.name}`"))
             if found is None:
@@ -81,6 +85,19 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         return frame.select(*(f"`{column}`" for column in columns))
 
     return transform
+
+
+def _known_together(frame: DataFrame, lookup: Lookup) -> DataFrame:
+    """The rows whose values of several columns a table has rows for, taken together."""
+    if lookup.columns and lookup.columns[0][0] == FLAG:
+        return frame  # a condition asks for it
+    kinds = [frame.schema[name].dataType for name in lookup.key]
+    names = [f"key_{number}" for number in range(len(kinds))]
+    known = [key for key, rows in lookup.table.rows.items() if rows]
+    table = frame.sparkSession.createDataFrame(known, st.StructType(list(map(st.StructField, names, kinds))))
+    pairs = zip(lookup.key, names, strict=True)
+    same = (frame[_quoted(name)].eqNullSafe(table[key]) for name, key in pairs)
+    return frame.join(sf.broadcast(table), reduce(Column.__and__, same), "left_semi")
 
 
 def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **paths: str) -> Transform:
