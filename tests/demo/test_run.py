@@ -1,4 +1,4 @@
-"""The demo, short: everything that it starts is real."""
+"""The demo, short: everything that it starts is real. It takes minutes: `make soak` runs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cepheid.demo.run import Demo
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
 def test_the_campus_live_and_back_in_time_with_a_crash(tmp_path: Path) -> None:
