@@ -26,11 +26,17 @@ def links_of(kb: Knowledge, path: str, start: str, end: str) -> list[tuple[str, 
     return None if found is None else [(s.value, p, o.value) for s, p, o in found]
 
 
+def is_there(kb: Knowledge, name: str) -> bool:
+    node = NamedNode(NS + name)
+    return any(kb.store.quads_for_pattern(node, None, None)) or any(kb.store.quads_for_pattern(None, None, node))
+
+
 @given(turtle=ontologies(), path=st.sampled_from(PATHS))
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_there_are_triples_where_the_path_holds(turtle: str, path: str) -> None:
     kb = knowledge(turtle)
-    for start, end in product((*NODES, "Room"), repeat=2):
+    # Of what is nowhere in the graph Oxigraph says that not even a path without steps leads to itself.
+    for start, end in product(filter(lambda name: is_there(kb, name), (*NODES, "Room")), repeat=2):
         holds = bool(kb.store.query(f"ASK {{ <{NS}{start}> {path} <{NS}{end}> }}", prefixes=PREFIXES))
         links = links_of(kb, path, start, end)
         assert (links is not None) == holds, (turtle, path, start, end)
