@@ -1,9 +1,9 @@
 """What each strategy would cost, by how many events there are, and which is the cheapest.
 
-The constants are seconds of one core, from the processor time of short and long ranges: `cepheid bench scepter-9`
-measures them again and shows both (bench/scepter/calibrate.py). What counts is their relation: reading is cheap,
-bringing events together and matching are not, and a join of many events with many, or a long window added up anew
-for each event, is dear.
+The constants are seconds of one core. They are rounded from two runs on a busy machine that differ by up to a factor of
+two or three; those of a join and of a pair are guesses. `cepheid bench scepter-9` measures them again and shows both
+(bench/scepter/calibrate.py). What counts is their relation: reading is cheap, bringing events together and matching
+are not, and a join of many events with many, or a long window added up anew for each event, is dear.
 """
 
 from __future__ import annotations
