@@ -112,6 +112,11 @@ class Outcome:
         found = self.latency[level]
         return float(found.mean()) / 1e3 if len(found) else float("nan")
 
+    @property
+    def wake_ms(self) -> float:
+        """How late suppliers were woken, above all others, at the 99th percentile: no service can do better here."""
+        return float(self.suppliers["late"][1]) / 1e6
+
     def rate(self, level: str, *, within: int | None = None, without: int = 0) -> float:
         """Events a second of a level: those faster than `within` microseconds, and without any of these flags."""
         good = (self.flags[level] & without) == 0

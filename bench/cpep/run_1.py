@@ -117,6 +117,8 @@ def _table(loads: Sequence[int], runs: Runs) -> Table:
             paper = PAPER[level][way == "Flink"]
             table.rows.append([level, way, *(words([r.ms(level, 99) for r in found]) for found in at), paper])
     for way, at in runs.items():
+        table.rows.append(["wake-up", way, *(words([r.wake_ms for r in found]) for found in at), ""])
+    for way, at in runs.items():
         table.rows.append(["CPU %", way, *(words([100 * r.total_cpu for r in found], 0) for found in at), ""])
     return table
 

@@ -98,13 +98,15 @@ def unfinish(folder: str) -> None:
 @pytest.mark.usefixtures("intake")
 def test_a_stream_takes_a_change_up_between_two_batches(spark: SparkSession, tmp_path: Path) -> None:
     app, said = load(tmp_path / "app.yaml"), list[str]()
-    push(tmp_path, (1, "s0", 5.0), (2, "s1", 3.0), (3, "s2", 3.0))
+    push(tmp_path, (0, "s9", 3.0), (1, "s0", 5.0), (2, "s1", 3.0), (3, "s2", 3.0))
     with Pipeline(spark, app, say=said.append) as pipeline:
         go_through(pipeline)
         # The hall becomes an office: one query is another by that, and the other notices nothing.
         assert learn(pipeline, tmp_path, [triple("r2", "a", "Office")], [], said) == {"offices"}
         push(tmp_path, (4, "s2", 1.0))
         go_through(pipeline)
+        # Nothing is known of s9, which only the query that asks for its room wants to know.
+        assert {status.name: status.unknown for status in pipeline.status()} == {"offices": 1, "pairs": 0}
         assert found(spark, app, "offices") == [((1,), 1), ((2,), 1), ((4,), 2)]
         # A constant: what is held stays as it was judged.
         changed = [triple("Limit", "is", 6)], [triple("Limit", "is", 4)]

@@ -471,6 +471,7 @@ def test_a_flood_does_not_keep_the_priority_of_the_intake(intake: Start) -> None
     deadline = time.monotonic() + 20
     while len(seen) < 2 and time.monotonic() < deadline:
         seen.add(os.sched_getscheduler(process.process.pid) & ~os.SCHED_RESET_ON_FORK)
+        time.sleep(0.001)  # who looks all the time keeps those who flood from it
     stop.set()
     for thread in flooding:
         thread.join()

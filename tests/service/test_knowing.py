@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from cepheid.app import load
 from cepheid.knowledge import journal
 from cepheid.knowledge.store import Knowledge
 from cepheid.model.events import Event
-from cepheid.service.client import ConsumerClient
+from cepheid.service.client import ConsumerClient, read_stats
 from cepheid.service.engine import Engine
 from cepheid.service.intake import IntakeThread, config_of
 from cepheid.service.lanes import Found
@@ -301,6 +301,26 @@ def test_a_changed_constant_keeps_what_is_held(tmp_path: Path) -> None:
         found = [(sorted(ids(one)), version(one)) for one in all_of(engine, "pairs")]
         # 5.0 was above 4 when it came, and stays so; 5.5 is not above 6.
         assert found == [([above, below], 2), ([above, last], 2)]
+
+
+def test_values_without_an_entity_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "kb.ttl").write_text(TURTLE, encoding="utf-8")
+    deliver = f"unix:{tmp_path / 'deliver.sock'}"
+    with (
+        service(tmp_path, application=APPLICATION),
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+        ConsumerClient(deliver, "offices") as offices,
+    ):
+        start = time.time_ns() // 1000
+        for number, sensor in enumerate(["s7", "s0", "s2", "s8", None, "s7", "s1"]):
+            supplier.push(Event("air", number, start + number, {"sensor": sensor, "flow": 9.0}))
+        supplier.flush()
+        assert [one.attributes["sensor"] for one in islice(offices, 2)] == ["s0", "s1"]
+        # A hall is known, though no office; of a null nothing was asked.
+        deadline = time.monotonic() + 10
+        while (found := read_stats(deliver)["queries"]["offices"]["unknown"]) != 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert found == 3
 
 
 def test_what_is_applied_beside_it_keeps_both(tmp_path: Path) -> None:

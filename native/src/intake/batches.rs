@@ -358,6 +358,7 @@ impl Server {
                 continue;
             }
             let (stream, id) = (*stream, record::id(bytes));
+            connection.patience.note(config.streams[usize::from(stream)].patient);
             sequencer.ids()[usize::from(stream)].saw(id, false);
             let marks = sequencer.judge(stream, record::time(bytes), id);
             counters.late += u64::from(marks & LATE != 0);

@@ -45,6 +45,9 @@ pub struct StreamConfig {
     /// Whether attributes that are not declared are passed over.
     #[serde(default)]
     pub extras: bool,
+    /// Whether its events can wait a moment to be taken together: nothing of the highest level reads them.
+    #[serde(default)]
+    pub patient: bool,
     /// How far behind the newest event one may come, microseconds.
     #[serde(default)]
     pub lateness: i64,

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
+use super::pace::Patience;
 use super::wire::{self, Kind, Refusal};
 
 /// Of a connection, so much is read before the others have their turn.
@@ -151,6 +152,9 @@ pub struct Connection {
     pub told_full: bool,
     /// Whether it waits for its turn.
     pub queued: bool,
+    /// Whether its events can wait, and whether they do.
+    pub(super) patience: Patience,
+    pub(super) is_patient: bool,
     /// When it was made.
     pub began: Instant,
     /// Whether it ends when everything is sent.
@@ -181,6 +185,8 @@ impl Connection {
             finished: false,
             told_full: false,
             queued: false,
+            patience: Patience::default(),
+            is_patient: false,
             began: Instant::now(),
             closing: false,
         }

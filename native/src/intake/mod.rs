@@ -15,6 +15,7 @@ pub mod instant;
 pub(crate) mod line;
 mod lines;
 pub(crate) mod listen;
+mod pace;
 mod rank;
 mod readers;
 mod reload;

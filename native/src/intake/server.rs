@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::sync::Arc;
 
 use super::acks::{Due, Waiting};
@@ -19,6 +19,7 @@ use super::connection::{Connection, Mode, Stream};
 use super::dead::DeadLetters;
 use super::decode::Decoder;
 use super::listen::{Listener, raise_file_limit};
+use super::pace::Pace;
 use super::rank::{Rank, become_realtime};
 use super::readers;
 use super::reload::Signal;
@@ -38,6 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 const WAKER: Token = Token(usize::MAX);
 const SIGNAL: Token = Token(usize::MAX - 1);
+const PATIENT: Token = Token(usize::MAX - 2);
 const FIRST_LISTENER: usize = usize::MAX / 2;
 
 /// What happened, for whoever asks.
@@ -86,6 +88,7 @@ pub struct Server {
     /// The connection that each session has.
     pub(super) suppliers: HashMap<u64, usize>,
     pub(super) poll: Poll,
+    pace: Pace,
     listeners: Vec<Listener>,
     pub(super) connections: Vec<Option<Connection>>,
     pub(super) free: Vec<usize>,
@@ -165,6 +168,7 @@ impl Server {
             counters: Counters::default(),
             fresh: Vec::new(),
             suppliers: HashMap::new(),
+            pace: Pace::new(poll.registry(), PATIENT).map_err(|error| format!("epoll: {error}"))?,
             poll,
             listeners,
             connections: Vec::new(),
@@ -210,7 +214,7 @@ impl Server {
                 () if self.blocked || !self.stalled.is_empty() => RETRY,
                 () => TICK,
             };
-            match self.poll.poll(&mut events, Some(timeout)) {
+            match self.pace.wait(&mut self.poll, &mut events, timeout, !pressed) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(format!("epoll: {error}")),
                 _ => {}
             }
@@ -224,6 +228,7 @@ impl Server {
                         Signal::Reload => self.reload(),
                     },
                     WAKER => {}
+                    PATIENT => self.pace.tell(),
                     Token(at) if at >= FIRST_LISTENER => self.accept(at - FIRST_LISTENER),
                     Token(at) => {
                         if event.is_writable() {
@@ -309,11 +314,46 @@ impl Server {
     }
 
     pub(super) fn queue(&mut self, at: usize) {
-        if let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut)
-            && !connection.queued
+        queue(&mut self.connections, &mut self.ready, at);
+    }
+
+    /// Queues the patient connections if it is their turn.
+    pub(super) fn queue_patient(&mut self) -> io::Result<()> {
+        let Server {
+            pace,
+            poll,
+            connections,
+            ready,
+            ..
+        } = self;
+        pace.turn(poll.registry(), |at| queue(connections, ready, at))
+    }
+
+    /// Has a connection wait with its events from now on, or not any more.
+    pub(super) fn set_patient(&self, at: usize, connection: &mut Connection, is_patient: bool) {
+        if connection.is_patient == is_patient {
+            return;
+        }
+        let descriptor = connection.stream.fd();
+        let _ = self.registry_of(connection).deregister(&mut SourceFd(&descriptor));
+        connection.is_patient = is_patient;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        // It is told of what it has now, too.
+        if self
+            .registry_of(connection)
+            .register(&mut SourceFd(&descriptor), Token(at), interest)
+            .is_err()
         {
-            connection.queued = true;
-            self.ready.push_back(at);
+            connection.ended = true;
+        }
+    }
+
+    /// Where a connection is registered.
+    pub(super) fn registry_of(&self, connection: &Connection) -> &Registry {
+        if connection.is_patient {
+            self.pace.registry()
+        } else {
+            self.poll.registry()
         }
     }
 
@@ -330,7 +370,9 @@ impl Server {
 
     pub(super) fn close(&mut self, at: usize) {
         if let Some(connection) = self.connections.get_mut(at).and_then(Option::take) {
-            let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.fd()));
+            let _ = self
+                .registry_of(&connection)
+                .deregister(&mut SourceFd(&connection.stream.fd()));
             if let Mode::Supplier(session) = connection.mode
                 && self.suppliers.get(&session) == Some(&at)
             {
@@ -371,6 +413,15 @@ impl Server {
             let reason = format!("nothing was said for {} s", MAX_SILENCE.as_secs());
             self.refuse_and_close(at, &Refusal::fatal("silent", reason));
         }
+    }
+}
+
+fn queue(connections: &mut [Option<Connection>], ready: &mut VecDeque<usize>, at: usize) {
+    if let Some(connection) = connections.get_mut(at).and_then(Option::as_mut)
+        && !connection.queued
+    {
+        connection.queued = true;
+        ready.push_back(at);
     }
 }
 

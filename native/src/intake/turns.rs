@@ -37,6 +37,7 @@ enum Keep {
 impl Server {
     /// Gives each connection that has something its turn.
     pub(super) fn turns(&mut self) -> Result<(), String> {
+        self.queue_patient().map_err(|error| format!("epoll: {error}"))?;
         for at in std::mem::take(&mut self.stalled) {
             self.queue(at);
         }
@@ -56,6 +57,8 @@ impl Server {
                 continue;
             }
             let alive = connection.flush();
+            let is_patient = connection.patience.end_turn();
+            self.set_patient(at, &mut connection, is_patient);
             self.connections[at] = Some(connection);
             match keep {
                 _ if !alive => self.close(at),
@@ -224,7 +227,9 @@ impl Server {
 
     /// Gives a connection that reads the log to a thread of its own.
     fn hand_over(&mut self, at: usize, mut connection: Connection) {
-        let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.fd()));
+        let _ = self
+            .registry_of(&connection)
+            .deregister(&mut SourceFd(&connection.stream.fd()));
         self.counters.open -= 1;
         self.free.push(at);
         if let Err(refusal) = self.readers.check() {

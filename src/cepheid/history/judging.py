@@ -9,13 +9,13 @@ known now.
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from cepheid.history import plain
 from cepheid.language.checker import Checked
 from cepheid.spark.knowledge import portable
 
@@ -38,20 +38,21 @@ class Judging:
     def kept(self) -> Judged | None:
         """What the last batch was judged by; None if nobody has said, or in a way that is not understood any more."""
         try:
-            with self.file.open("rb") as file:
-                found = pickle.load(file)  # noqa: S301 - written by `keep`, in the application's own folder
+            found = plain.read(self.file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except Exception:  # of another version of this program
+        except ValueError:  # of another version of this program
             return None
-        return found if isinstance(found, Judged) else None
+        if not (isinstance(found, dict) and isinstance(found.get("query"), Checked)):
+            return None
+        return Judged(found["query"], found["version"])
 
     def keep(self, judged: Judged) -> None:
         """Says what batches are judged by from now on; it is on disk when this returns."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         new = self.file.with_suffix(".new")
-        with new.open("wb") as file:
-            pickle.dump(Judged(portable(judged.checked), judged.version), file)
+        with new.open("w", encoding="utf-8") as file:
+            file.write(plain.write({"query": portable(judged.checked), "version": judged.version}))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.file)

@@ -49,6 +49,7 @@ from cepheid.spark.application import FileInput, TopicInput, archive_of, file_in
 from cepheid.spark.archive import Archive, check_writable
 from cepheid.spark.care import remove_before
 from cepheid.spark.clocks import Live
+from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
 from cepheid.spark.pipeline import ArchiveRun, archive_file_stream
 from cepheid.spark.sources import BrokerAway
@@ -95,13 +96,18 @@ class Part:
     failures: int = 0
     again_at: float | None = None
     reason: str | None = None
-    batch: int = -1
+    #: When the last batch began that is counted in what follows.
+    counted: str = ""
     events: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a part has come. `lag` is how many events of the log it has not read; None where it reads no log."""
+    """How far a part has come. `lag` is how many events of the log it has not read; None where it reads no log.
+
+    `unknown` is how many of its events had a value of which the knowledge says nothing.
+    """
 
     name: str
     level: str
@@ -110,6 +116,7 @@ class Status:
     per_second: float
     lag: int | None
     reason: str | None
+    unknown: int = 0
 
 
 class Pipeline:
@@ -378,7 +385,7 @@ class Pipeline:
         place = self._checkpoint(own)
         judging = None
         if name in self._plan.semantic:
-            judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.pickle", place)
+            judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.json", place)
         real_time = self._app.sections.queries[name].real_time
         if real_time and (reason := hindrance(checked)):
             raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
@@ -392,6 +399,7 @@ class Pipeline:
                 events = read_in_jvm(self._spark, asked, streams, self._inputs)
             else:
                 events = read_events(self._spark, asked, streams, self._log, self._inputs)
+                events = events.transform(count_strangers(asked, "stream"))
             live = Live(real_time=real_time)
             found = events.transform(match_checked(asked, stream="stream", now=self._now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
@@ -483,14 +491,23 @@ def _status(part: Part) -> Status:
     progress: Any = None if part.query is None else part.query.lastProgress
     lag = None
     if progress is not None:
-        if progress["batchId"] != part.batch:
-            part.batch = progress["batchId"]
-            part.events += progress["numInputRows"]
+        _count(part)
         reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
         lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
     state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
-    return Status(part.name, part.level, state, part.events, rate, lag, part.reason)
+    return Status(part.name, part.level, state, part.events, rate, lag, part.reason, part.unknown)
+
+
+def _count(part: Part) -> None:
+    """Adds up what batches did that have ended since the last time; Spark remembers a hundred of them."""
+    progress: Any
+    for progress in [] if part.query is None else part.query.recentProgress:
+        if progress["timestamp"] > part.counted:
+            part.counted = progress["timestamp"]
+            part.events += progress["numInputRows"]
+            observed = progress["observedMetrics"].get(STRANGERS)
+            part.unknown += 0 if observed is None else int(observed[STRANGERS])
 
 
 def _digest(text: str) -> str:

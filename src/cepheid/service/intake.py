@@ -63,6 +63,8 @@ class IntakeConfig:
     connections: int = 4096
     duplicates: int = 1 << 19
     priority: int | None = None
+    #: Streams whose events can wait a moment, to be taken together.
+    patient: frozenset[str] = frozenset()
 
     @property
     def reload_path(self) -> Path:
@@ -84,7 +86,9 @@ class IntakeConfig:
                 "retain_age": self.retain_age,
                 "consumers": list(self.consumers),
             },
-            "streams": [_stream(stream) for stream in in_order(self.streams)],
+            "streams": [
+                {**_stream(stream), "patient": stream.name in self.patient} for stream in in_order(self.streams)
+            ],
             "default_stream": self.default_stream,
             "reload": str(self.reload_path),
             "connections": self.connections,
@@ -131,14 +135,17 @@ def config_of(
     log = None if service is None else service.log
     if log is None and memory is None:
         raise IntakeError(f"application '{app.name}' has no log: give it a section 'service'")
+    plan = app.plan() if plan is None else plan
+    streams = streams_of(plan)
     config = IntakeConfig(
-        streams=streams_of(app.plan() if plan is None else plan),
+        streams=streams,
         log=Path() if memory is None else memory,
         listen=[suppliers_address(app)],
         durability="none",
         token=token,
         default_stream=app.sections.default_stream,
         priority=PRIORITY if service is None or service.prioritised else None,
+        patient=_patient(plan, [stream.name for stream in streams]),
     )
     if log is None:
         # In the engine's process, which is to be small.
@@ -151,6 +158,13 @@ def config_of(
         retain_age=log.retain,
         consumers=["archive"] if app.sections.archive is not None else [],
     )
+
+
+def _patient(plan: Plan, streams: Sequence[str]) -> frozenset[str]:
+    """Streams that nothing of the highest level reads."""
+    lowest = len(plan.graph.levels) - 1
+    ranks = {name: plan.ranks.get(name, lowest) for name in streams}
+    return frozenset(name for name, rank in ranks.items() if rank > min(ranks.values()))
 
 
 def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeout: float = 30.0) -> None:

@@ -32,6 +32,7 @@ _COUNTERS: Final = {
         "relative": "matches with events further apart than ALIGN says",
         "shed": "matches that were not delivered for that",
         "lost": "matches that were not read in time",
+        "unknown": "events with a value of which the knowledge says nothing",
     },
     "levels": {"fired": "runs", "pauses": "rests that leave time to others"},
 }
@@ -45,6 +46,7 @@ _PIPELINE: Final = (
     ("events", "counter", "events that went through"),
     ("lag", "gauge", "events of the log that were not read yet"),
     ("running", "gauge", "whether it runs"),
+    ("unknown", "counter", "events with a value of which the knowledge says nothing"),
 )
 
 
@@ -96,7 +98,7 @@ def _pipeline_lines(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} {kind}"
         for part in parts:
-            value = int(part["state"] == "running") if field == "running" else part[field]
+            value = int(part["state"] == "running") if field == "running" else part.get(field)
             if value is not None:
                 yield f'{name}{{part="{_quoted(part["name"])}",level="{_quoted(part["level"])}"}} {value}'
 

@@ -39,6 +39,8 @@ Flags: TypeAlias = dict[str, list[tuple[str, Column]]]
 _MOST_KEYS: Final = 1_000_000
 #: Up to so many keys are a condition of the plan, which costs no job of its own as a join with a table does.
 _MOST_LISTED: Final = 2_000
+#: Under this name the progress of a stream says of how many events a value has no entity.
+STRANGERS: Final = "unknown"
 #: Text that means the same between quotes, whatever the session's settings say of escapes.
 _PLAIN: Final = re.compile(r"[^'\\$]*")
 
@@ -262,6 +264,34 @@ def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, str]) -
             found = bool(lookup.table.rows.get((), lookup.table.otherwise))
             flags.setdefault(lookup.variable, []).append((lookup.stream, sf.lit(found)))
     return frame, flags
+
+
+def count_strangers(checked: Checked, stream: str) -> Transform:
+    """A streaming DataFrame as it is, whose progress says of how many events a value has no entity (STRANGERS).
+
+    `stream` is the column that says which stream an event is of; attributes have columns of their names.
+    """
+
+    def transform(frame: DataFrame) -> DataFrame:
+        columns, strange = list(frame.columns), sf.lit(False)
+        tables: dict[tuple[str, str], Table] = {}
+        for lookup in checked.lookups:
+            if isinstance(lookup, Lookup) and len(lookup.key) == 1:
+                tables.setdefault((lookup.stream, lookup.key[0]), lookup.table)
+        for number, ((name, key), table) in enumerate(tables.items()):
+            all_keys = Table(dict.fromkeys(table.rows, ((),)))
+            is_known = _listed(all_keys, key)
+            if is_known is None:
+                is_known = sf.col(f"known_{number}")
+                frame = _joined(frame, all_keys, sf.col(_quoted(key)), f"known_{number}")
+            of_it = (sf.col(_quoted(stream)) == name) & sf.col(_quoted(key)).isNotNull()
+            strange = strange | (of_it & ~is_known)
+        if not tables:
+            return frame
+        frame = frame.observe(STRANGERS, sf.count_if(strange).alias(STRANGERS))
+        return frame.select(*map(_quoted, columns))
+
+    return transform
 
 
 def _unusual(table: Table) -> list[Value]:
