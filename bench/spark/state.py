@@ -34,5 +34,5 @@ def kept(spark: SparkSession, folder: Path, sensors: int) -> list[int]:
 def _bytes(spark: SparkSession, checkpoint: Path, batch: int) -> int:
     state = spark.read.format("statestore").option("path", str(checkpoint)).option("batchId", batch)
     chunks = state.option("stateVarName", "chunks").load()
-    found = chunks.selectExpr("coalesce(sum(length(value.content)), 0) AS bytes").first()
+    found = chunks.selectExpr("coalesce(sum(length(user_map_value.content)), 0) AS bytes").first()
     return int(found["bytes"]) if found is not None else 0

@@ -84,6 +84,25 @@ def test_an_id_that_comes_again_counts_once(spark: SparkSession, tmp_path: Path)
     assert ids(spark, app) == expected
 
 
+def test_matches_as_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each match once, as lines of JSON or in Parquet, also when another pipeline goes on."""
+    high = 'text: "SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 5)"'
+    sinks = {"lines": "{kind: files, path: lines}", "rows": "{kind: files, path: rows, format: parquet}"}
+    queries = "".join(f"  {name}: {{sink: {sink}, {high}}}\n" for name, sink in sinks.items())
+    (tmp_path / "app.yaml").write_text(dedent(APP).format(source="{kind: files, path: in}") + queries)
+    app = load(tmp_path / "app.yaml")
+    events = [air(n, n, float(n % 10)) for n in range(44)]  # the watermark passes all that match
+    for name, part in {"a": events[:20], "b": events[20:]}.items():
+        write(tmp_path / "in", f"{name}.jsonl", part)
+        with Pipeline(spark, app) as pipeline:
+            pipeline.process_all()
+    wanted = sorted(match.id for match in Matcher(app.plan().queries["lines"], 0).matches(events))
+    lines = [line for file in (tmp_path / "lines").glob("part-*") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(line)["id"] for line in lines) == wanted
+    assert {frozenset(json.loads(line)) for line in lines} == {frozenset({"id", "time", "events", "select"})}
+    assert sorted(row["id"] for row in spark.read.parquet(str(tmp_path / "rows")).collect()) == wanted
+
+
 def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_module, "_PAUSES", (60.0,))
     app = application(tmp_path)

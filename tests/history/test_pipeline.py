@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cepheid.app import Application, load
+from cepheid.history.answer import query
 from cepheid.history.pipeline import Pipeline, matches_table
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
+from cepheid.service.derived import derived_streams
 from cepheid.service.intake import IntakeProcess, config_of, start
 from cepheid.service.log import LogReader
 from cepheid.service.metrics import page
@@ -95,7 +97,8 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
         assert sum(pipeline.tally.dead_letters.values()) == 1
 
         app = application(tmp_path, RISING, STEEP)
-        assert pipeline.apply(app) == {"added": ["rising to log", "steep"], "removed": [], "changed": []}
+        # What is found is a stream of the log now, which goes into the archive like any other.
+        assert pipeline.apply(app) == {"added": ["rising to log", "steep"], "removed": [], "changed": ["archive"]}
         push(tmp_path, [air(i, i * 10, float(i * i % 11)) for i in range(60, 90)])
         pipeline.process_all()  # up to the matches in the log
         pipeline.process_all()  # and what reads them
@@ -118,6 +121,11 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
     ids = wanted(tmp_path, app, "rising")
     assert len(ids) > 20
     assert found(spark, app, "rising") == ids
+    # What others read is archived too (rule G7), so that the past can be asked about it.
+    derived = derived_streams(app.plan())["rising"]
+    assert sorted(row["id"] for row in read(spark, archive, derived).collect()) == ids
+    asked = query(app, "SELECT ?r.rise FROM (?r, rising) FILTER (?r.rise > 5)", spark=spark, now=10_000)
+    assert len(list(asked)) > 3
     # What the console was given are the steep ones among them.
     table = spark.read.format("delta").load(matches_table(archive, "rising"))
     steep = {row["id"] for row in table.where("select.rise > 5").collect()}

@@ -26,6 +26,9 @@ pub(super) struct Pace {
     next: Option<Instant>,
     /// Whether that was said.
     is_told: bool,
+    /// Whether they were made to rest, and whether they had something the last time.
+    is_resting: bool,
+    had: bool,
     last: Instant,
     close: u32,
 }
@@ -39,6 +42,8 @@ impl Pace {
             token,
             next: None,
             is_told: false,
+            is_resting: false,
+            had: false,
             last: Instant::now(),
             close: 0,
         };
@@ -73,13 +78,32 @@ impl Pace {
         self.is_told = true;
     }
 
+    /// Whether there are patient connections at work, which could rest.
+    pub(super) fn can_rest(&self) -> bool {
+        self.had && !self.is_resting
+    }
+
+    /// Lets the patient connections have no turn for so long.
+    pub(super) fn rest(&mut self, quick: &Registry, span: Duration) -> io::Result<()> {
+        self.is_resting = true;
+        self.set_next(quick, Instant::now() + span)
+    }
+
+    /// They have their next turn then, whatever they have before.
+    fn set_next(&mut self, quick: &Registry, next: Instant) -> io::Result<()> {
+        if self.next.replace(next).is_none() {
+            quick.deregister(&mut SourceFd(&self.patient.as_raw_fd()))?;
+        }
+        Ok(())
+    }
+
     /// The patient connections whose turn it is.
     pub(super) fn turn(&mut self, quick: &Registry, mut queue: impl FnMut(usize)) -> io::Result<()> {
         let now = Instant::now();
         if !self.next.map_or(self.is_told, |next| now >= next) {
             return Ok(());
         }
-        self.is_told = false;
+        (self.is_told, self.is_resting) = (false, false);
         let mut found = 0;
         loop {
             self.patient.poll(&mut self.events, Some(Duration::ZERO))?;
@@ -90,6 +114,7 @@ impl Pace {
                 break;
             }
         }
+        self.had = found > 0;
         if found == 0 {
             if self.next.take().is_some() {
                 self.close = 0;
@@ -104,10 +129,7 @@ impl Pace {
         };
         self.last = now;
         if self.next.is_some() || self.close >= FEW {
-            if self.next.is_none() {
-                quick.deregister(&mut SourceFd(&self.patient.as_raw_fd()))?;
-            }
-            self.next = Some(now + APART);
+            self.set_next(quick, now + APART)?;
         }
         Ok(())
     }
@@ -214,8 +236,14 @@ mod tests {
             was_paced |= pace.next.is_some();
             let mut bytes = [0; 8];
             while std::io::Read::read(&mut &receiver, &mut bytes).is_ok() {}
-            if round % 50 == 49 {
-                std::thread::sleep(8 * APART);
+            match round % 50 {
+                49 => std::thread::sleep(8 * APART),
+                20 => {
+                    assert!(pace.can_rest());
+                    pace.rest(quick.registry(), 4 * APART).unwrap();
+                    assert!(!pace.can_rest());
+                }
+                _ => {}
             }
         }
         assert!(was_paced);

@@ -1,8 +1,9 @@
 //! The intake's priority: above the engine's workers, for as long as it takes its share and no more.
 //!
 //! What does not come in can't be judged, so the intake is above all levels. But a supplier that floods would then take a core
-//! from the most important of them. So the intake may be busy for a share of each period (scheduling.rs); beyond that it goes on
-//! as an ordinary thread until the next, in the time that the levels leave.
+//! from the most important of them. So the intake may be busy for a share of each period (scheduling.rs). Beyond that patient
+//! connections (pace.rs) wait for the next one; where there are none, or that is not enough, it goes on as an ordinary thread until
+//! then, in the time that the levels leave.
 
 use crate::service::scheduling::{Busy, monotonic};
 
@@ -63,16 +64,21 @@ impl Rank {
         self.busy.leave_out(nanoseconds);
     }
 
-    /// A turn has ended.
-    pub(super) fn account(&mut self) {
+    /// A turn has ended. If its share is used up: for how many nanoseconds patient connections are to rest, where they can.
+    pub(super) fn account(&mut self, can_rest: bool) -> Option<u64> {
         if self.ordinary_until.is_some() {
             // The time of an ordinary thread takes nothing from the levels.
             self.busy.begin(SHARE, monotonic());
-            return;
+            return None;
         }
-        let until = self.busy.account(SHARE, monotonic());
-        if until.is_some() && schedule(libc::SCHED_OTHER, 0) {
-            self.ordinary_until = until;
+        let now = monotonic();
+        let until = self.busy.account(SHARE, now)?;
+        if can_rest {
+            return Some(until.saturating_sub(now));
         }
+        if schedule(libc::SCHED_OTHER, 0) {
+            self.ordinary_until = Some(until);
+        }
+        None
     }
 }

@@ -255,8 +255,12 @@ impl Server {
             if self.last_tick.elapsed() >= TICK {
                 self.tick();
             }
-            if let Some(rank) = &mut rank {
-                rank.account();
+            if let Some(rank) = &mut rank
+                && let Some(rest) = rank.account(self.pace.can_rest())
+            {
+                self.pace
+                    .rest(self.poll.registry(), Duration::from_nanos(rest))
+                    .map_err(|error| format!("epoll: {error}"))?;
             }
         }
     }

@@ -13,6 +13,7 @@ from cepheid.app import Application, load
 from cepheid.cli.match import moment
 from cepheid.model.names import suggestion
 from cepheid.model.time import format_instant
+from cepheid.service.derived import streams_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def stats(app: str) -> None:
     from cepheid.spark.care import stats
 
     click.echo(f"{'table':24} {'rows':>12} {'late':>8} {'days':>5} {'files':>6} {'size':>9}  from, to")
-    for table in stats(spark, archive, list(application.graph.streams.values())):
+    for table in stats(spark, archive, streams_of(application.plan())):
         span = "" if table.first is None else f"{_shown(table.first)}, {_shown(table.last)}"
         size = "" if table.size is None else f"{table.size / 1e6:,.1f} MB"
         figures = f"{table.rows:>12,} {table.late:>8,} {table.days:>5,} {table.files:>6,} {size:>9}"
@@ -50,7 +51,7 @@ def compact(app: str) -> None:
     application, archive, spark = _opened(app)
     from cepheid.spark.care import compact, remove_before
 
-    streams = list(application.graph.streams.values())
+    streams = streams_of(application.plan())
     section = application.sections.archive
     if section is not None and section.retain is not None:
         before = time.time_ns() // 1000 - section.retain
@@ -100,9 +101,10 @@ def export(
     if folder.exists():
         raise click.UsageError(f"{folder} exists; name a new folder")
     application = load(app)
-    found = application.graph.streams.get(stream)
+    streams = {each.name: each for each in streams_of(application.plan())}
+    found = streams.get(stream)
     if found is None:
-        hint = suggestion(stream, application.graph.streams)
+        hint = suggestion(stream, streams)
         raise click.UsageError(f"'{application.name}' has no stream '{stream}'" + (f"; {hint}" if hint else ""))
     _, archive, spark = _opened(app)
     from pyspark.sql import functions as sf

@@ -41,7 +41,7 @@ from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
 from cepheid.plan.compile import tables
 from cepheid.plan.real_time import hindrance
-from cepheid.service.derived import derived_streams
+from cepheid.service.derived import derived_streams, streams_of
 from cepheid.service.intake import suppliers_address
 from cepheid.service.log import extent
 from cepheid.service.supervisor import PIPELINE
@@ -184,8 +184,9 @@ class Pipeline:
         section = self._app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
-            streams = list(self._plan.graph.streams.values())
-            remove_before(self._spark, archive_of(self._app), streams, time.time_ns() // 1000 - section.retain)
+            remove_before(
+                self._spark, archive_of(self._app), streams_of(self._plan), time.time_ns() // 1000 - section.retain
+            )
 
     def _tend_part(self, part: Part) -> None:
         if part.query is not None and not part.query.isActive:
@@ -373,9 +374,9 @@ class Pipeline:
         return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer, place)
 
     def _logged(self) -> list[Stream]:
-        """The suppliers' streams that come through the log."""
+        """The streams that come through the log: suppliers', and what is derived and read by queries (rule G7)."""
         elsewhere = {stream.name for given in self._inputs for stream in given.streams}
-        return [declared_for_spark(s) for name, s in self._plan.graph.streams.items() if name not in elsewhere]
+        return [declared_for_spark(s) for s in streams_of(self._plan) if s.name not in elsewhere]
 
     def _of_query(self, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""

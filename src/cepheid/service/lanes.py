@@ -1,4 +1,4 @@
-"""The fast lane: which queries run in the service, by level, as running/lanes.py and native/.../lane.rs are told.
+"""The fast lane: which queries run in the service, by level, as running/lanes.py and native/.../lane/ are told.
 
 A lane follows the event log by itself, so queries need one. `now` in a query is when it was first registered (rule Q5);
 that is written down beside the log, so that a restart does not change the answer. One that was removed and comes back
