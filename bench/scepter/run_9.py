@@ -36,7 +36,7 @@ CATCH_UP: Final = {5: 4.0, 6: 8.0, 7: 8.0}
 #: A strategy that took this long is not asked about longer downtimes: the figure shows it already.
 GIVEN_UP: Final = 10.0
 #: Seconds of events that the SPARQL of each query is run over: its joins grow with the square.
-SPARQL_SECONDS: Final = {5: (10, 60), 7: (5, 20)}
+SPARQL_SECONDS: Final = {5: (10, 60), 7: (2, 5)}
 
 
 @dataclass(frozen=True)
