@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -10,12 +11,15 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Many small jobs in a young JVM: few tasks each, and no time spent on compiling well what runs twice.
+#: What every JVM of Spark is told that tests start: to spend no time on compiling well what runs twice. With only that
+#: compiler it keeps 48 MB of code, which are full after two minutes; from then on nothing would be compiled.
+JAVA_FOR_TESTS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+os.environ["SPARK_SUBMIT_OPTS"] = JAVA_FOR_TESTS
+#: Many small jobs, of few tasks each.
 SPARK_FOR_TESTS: Final = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 
@@ -29,7 +33,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses the session bears the mark."""
+    """Whoever uses the session bears its marks."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+            item.add_marker("session")

@@ -50,7 +50,7 @@ mod _native {
     #[pymodule_export]
     use crate::python_reasoning::PyReasoner;
     #[pymodule_export]
-    use crate::python_standing::PyStanding;
+    use crate::python_standing::{PyStanding, equal_patterns};
 
     #[pymodule_export]
     use crate::python_clock::PyVirtualClock;

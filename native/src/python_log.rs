@@ -221,7 +221,7 @@ fn value_to<'py>(py: Python<'py>, value: &Val<'_>) -> PyResult<Bound<'py, PyAny>
     })
 }
 
-/// Appends (offset, flags, stream, id, time, values, arrival) of each record.
+/// Appends (offset, flags, stream, id, time, values, arrival, end of validity, marks) of each record.
 fn append_events<'py>(
     py: Python<'py>,
     events: &Bound<'py, PyList>,
@@ -249,6 +249,7 @@ fn append_events<'py>(
             values,
             batch.head.arrival,
             record::end(record.bytes()),
+            record::marks(record.bytes()),
         ))?;
     }
     Ok(())

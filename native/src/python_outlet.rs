@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::python::guard;
 use crate::python_service::{PyEngine, level_policies};
 use crate::service::derived::TO_LOG;
-use crate::service::feed::{ConsumerFeed, MatchFeed};
+use crate::service::feed::{AcknowledgedFeed, ConsumerFeed, MatchFeed};
 use crate::service::outlet::{Answer, Directory, Outlet};
 use crate::service::spec::ConsumerSpec;
 
@@ -38,13 +38,18 @@ fn answer(function: Py<PyAny>) -> Answer {
 fn directory(engine: &PyEngine) -> Directory {
     let shared = engine.engine.share();
     let queries = Arc::clone(&engine.queries);
-    Box::new(move |name| {
+    Box::new(move |name, acks| {
         let graph = shared.graph();
         let consumers = &graph.spec.consumers;
         let is_open = |consumer: &&ConsumerSpec| !consumer.name.starts_with(TO_LOG);
         if !name.starts_with(TO_LOG)
             && let Some(place) = consumers.iter().position(|consumer| consumer.name == name)
         {
+            if acks {
+                return Err(format!(
+                    "'{name}' reads the graph, which makes nothing again; only the matches of queries are acknowledged"
+                ));
+            }
             let spec = &graph.spec;
             let input = consumers[place].input;
             let kinds = spec.schema(input).kinds.iter().map(|kind| kind.name());
@@ -57,14 +62,19 @@ fn directory(engine: &PyEngine) -> Directory {
         }
         let queries = queries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(query) = queries.get(name) {
-            return Ok(Arc::new(MatchFeed {
+            let feed = MatchFeed {
                 shared: Arc::clone(&shared),
                 matches: Arc::clone(&query.matches),
                 number: query.number,
                 plan: Arc::clone(&query.plan),
                 names: Arc::clone(&query.names),
                 policy: query.policy,
-            }));
+            };
+            return Ok(if acks {
+                Arc::new(AcknowledgedFeed(feed))
+            } else {
+                Arc::new(feed)
+            });
         }
         let mut known: Vec<&str> = queries.keys().map(String::as_str).collect();
         known.sort_unstable();

@@ -51,6 +51,9 @@ pub(crate) struct LaneQuery {
     pub(crate) policy: LevelPolicy,
 }
 
+/// A query of a lane: its name, the level that delivers it, its plan, and the names of its outputs and group values.
+type Named = (String, usize, String, Vec<String>, Vec<String>);
+
 /// A graph run by native threads.
 #[pyclass(name = "Engine", module = "cepheid._native")]
 pub struct PyEngine {
@@ -69,6 +72,16 @@ pub struct PyEngine {
 }
 
 impl PyEngine {
+    /// Takes a query out of its lane; a lane that has none left ends.
+    fn retire(&self, py: Python<'_>, query: LaneQuery) {
+        if !query.lane.remove(query.number) {
+            let mut lanes = lock(py, &self.lanes);
+            lanes.retain(|lane| !Arc::ptr_eq(lane, &query.lane));
+            drop(lanes);
+            py.detach(|| drop(query.lane));
+        }
+    }
+
     fn consumer_named(&self, name: &str) -> PyResult<Arc<Consumer>> {
         let graph = self.engine.shared().graph();
         let found = graph.parts.consumers.iter().find(|consumer| consumer.spec.name == name);
@@ -247,7 +260,10 @@ impl PyEngine {
 
     /// The flight recorder's last moments, as JSON that Perfetto and Chrome read.
     fn trace(&self, py: Python<'_>) -> PyResult<String> {
-        guard(|| Ok(py.detach(|| engine_trace(self.engine.shared()))))
+        guard(|| {
+            let lanes = lock(py, &self.lanes).clone();
+            Ok(py.detach(|| engine_trace(self.engine.shared(), &lanes)))
+        })
     }
 
     /// Begins the latencies and run times anew, as after a warm-up.
@@ -278,26 +294,19 @@ impl PyEngine {
         })
     }
 
-    /// Runs queries of a level over the log in a folder: for each its name, its plan, and the names of its outputs and
-    /// group values; `spec` says the rest (src/cepheid/service/lowering.py).
-    fn start_lane(
-        &self,
-        py: Python<'_>,
-        folder: PathBuf,
-        spec: &str,
-        queries: Vec<(String, String, Vec<String>, Vec<String>)>,
-    ) -> PyResult<()> {
+    /// Runs queries together over the log in a folder; `spec` says more of each (src/cepheid/service/running/lanes.py). One that
+    /// runs already goes on in this lane instead.
+    fn start_lane(&self, py: Python<'_>, folder: PathBuf, spec: &str, queries: Vec<Named>) -> PyResult<()> {
         guard(|| {
             let lane = LaneSpec::read(spec).map_err(refused)?;
-            let level = lane.level;
-            let policy = self.policy(level)?;
+            let policy = self.policy(lane.level)?;
             let started = py.detach(|| Lane::start(lane, policy, folder, Arc::clone(&self.announced)));
             let lane = started.map_err(|error| match error {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),
             })?;
             let lane = Arc::new(lane);
-            for (number, (name, plan, outputs, groups)) in queries.into_iter().enumerate() {
+            for (number, (name, level, plan, outputs, groups)) in queries.into_iter().enumerate() {
                 let plan = Plan::read(&plan).map_err(refused)?;
                 let names = Names { outputs, groups };
                 let query = LaneQuery {
@@ -307,9 +316,12 @@ impl PyEngine {
                     shown: Shown::new(py, &plan, &names),
                     plan: Arc::new(plan),
                     names: Arc::new(names),
-                    policy,
+                    policy: self.policy(level)?,
                 };
-                lock(py, &self.queries).insert(name, query);
+                let before = lock(py, &self.queries).insert(name, query);
+                if let Some(before) = before {
+                    self.retire(py, before);
+                }
             }
             lock(py, &self.lanes).push(lane);
             Ok(())
@@ -320,18 +332,22 @@ impl PyEngine {
     fn remove_queries(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
         guard(|| {
             for name in names {
-                let Some(query) = lock(py, &self.queries).remove(&name) else {
-                    continue;
-                };
-                if !query.lane.remove(query.number) {
-                    let mut lanes = lock(py, &self.lanes);
-                    lanes.retain(|lane| !Arc::ptr_eq(lane, &query.lane));
-                    drop(lanes);
-                    py.detach(|| drop(query.lane));
+                let query = lock(py, &self.queries).remove(&name);
+                if let Some(query) = query {
+                    self.retire(py, query);
                 }
             }
             Ok(())
         })
+    }
+
+    /// The offset and the watermark up to which a query's matches are acknowledged, if nothing is kept of it and there is more in the
+    /// log: then it is to go through it again.
+    fn spent(&self, py: Python<'_>, name: &str) -> Option<(u64, i64)> {
+        let queries = lock(py, &self.queries);
+        let query = queries.get(name)?;
+        let point = query.matches[query.number].with_kept(|kept| kept.spent())?;
+        Some((point.offset, point.watermark))
     }
 
     /// Queries are judged by another version of the knowledge, all from the same offset of the log on, which is given,
@@ -461,7 +477,7 @@ impl PyEngine {
             ] {
                 found.set_item(name, counter.load(Ordering::Relaxed))?;
             }
-            found.set_item("trouble", lock(py, &fed.trouble).clone())?;
+            found.set_item("trouble", fed.trouble.lock().clone())?;
             Ok(Some(found))
         })
     }

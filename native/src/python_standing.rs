@@ -1,5 +1,7 @@
 //! Many queries together, for Python.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -10,7 +12,24 @@ use crate::python_arrow::{MatchBatch, taken};
 use crate::python_matcher::matcher;
 use crate::python_rows::Streams;
 use crate::python_shown::Shown;
+use crate::shared::{Given, firsts};
 use crate::standing::Standing;
+
+/// By plan, each with its limit of events, the first one whose pattern is equal: one that runs once for both.
+#[pyfunction]
+pub fn equal_patterns(queries: Vec<(String, Option<usize>)>) -> PyResult<Vec<usize>> {
+    guard(|| {
+        let given = queries.iter().map(|(plan, limit)| {
+            let matcher = matcher(plan, *limit, "shed-oldest")?;
+            Ok(Given {
+                plan: Arc::clone(matcher.plan()),
+                budget: matcher.budget,
+                eager: matcher.eager,
+            })
+        });
+        Ok(firsts(&given.collect::<PyResult<Vec<Given>>>()?))
+    })
+}
 
 /// Queries that stand together: see native/src/standing.rs.
 #[pyclass(name = "Standing", module = "cepheid._native")]

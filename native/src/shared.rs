@@ -84,17 +84,12 @@ pub struct Pattern {
 pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
     let names = Names::of(queries);
     let mut found: Vec<Pattern> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
-    for (number, query) in queries.iter().enumerate() {
-        let mut text = format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None));
-        if query.plan.follows {
-            // What is known of events is the query's own, and may change.
-            text = number.to_string();
-        }
-        match known.get(&text) {
+    let mut places: HashMap<usize, usize> = HashMap::new();
+    for ((number, query), first) in queries.iter().enumerate().zip(equal(&names, queries)) {
+        match places.get(&first) {
             Some(&place) => found[place].join(number, &query.plan),
             None => {
-                known.insert(text, found.len());
+                places.insert(first, found.len());
                 found.push(Pattern::of(number, query));
             }
         }
@@ -104,6 +99,27 @@ pub fn patterns(queries: &[Given]) -> Vec<Pattern> {
     let without_branches = found.iter_mut().filter(|pattern| pattern.plan.branches.is_empty());
     without_branches.for_each(|pattern| pattern.plan.settle());
     in_order(found)
+}
+
+/// By query, the first one whose pattern is equal to its own.
+pub fn firsts(queries: &[Given]) -> Vec<usize> {
+    equal(&Names::of(queries), queries)
+}
+
+fn equal(names: &Names, queries: &[Given]) -> Vec<usize> {
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let text = |number: usize, query: &Given| {
+        if query.plan.follows {
+            // What is known of events is the query's own, and may change.
+            number.to_string()
+        } else {
+            format!("{:?} {} {}", query.budget, query.eager, names.body(&query.plan, None))
+        }
+    };
+    let numbered = queries.iter().enumerate();
+    numbered
+        .map(|(number, query)| *known.entry(text(number, query)).or_insert(number))
+        .collect()
 }
 
 /// Streams and attributes by their names, so that plans compare.

@@ -130,6 +130,9 @@ class Matcher:
     def counters(self) -> Counters:
         """What happened so far, and what is held now."""
 
+def equal_patterns(queries: list[tuple[str, int | None]]) -> list[int]:
+    """By plan, each with its limit of events, the first one whose pattern is equal: one that runs once for both."""
+
 class Standing:
     """Many queries over the same events (native/src/standing.rs)."""
 
@@ -189,7 +192,7 @@ def log_restore(
     """Brings back what a log has forgotten from `first` on, up to `next`: records with their offsets and arrivals."""
 
 #: offset, flags, number of the stream, id, time, values, arrival, end of validity if it came with one
-Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None]
+Logged: TypeAlias = tuple[int, int, int, int | str, int, tuple[Value, ...], int, int | None, int]
 
 class RecordCodec:
     """Makes records (native/src/record.rs) of values and values of records; streams are given as JSON."""
@@ -338,9 +341,15 @@ class Engine:
         """Feeds it from the log in a folder, from where it last came to; OSError if that can't be read."""
 
     def start_lane(
-        self, folder: PathLike[str] | str, spec: str, queries: list[tuple[str, str, list[str], list[str]]]
+        self, folder: PathLike[str] | str, spec: str, queries: list[tuple[str, int, str, list[str], list[str]]]
     ) -> None:
-        """Runs queries of a level over the log in a folder (src/cepheid/service/lanes.py)."""
+        """Runs queries together over the log in a folder (src/cepheid/service/running/lanes.py).
+
+        One that runs already goes on in this lane instead.
+        """
+
+    def spent(self, name: str) -> tuple[int, int] | None:
+        """Up to which offset and watermark a query's matches are acknowledged, if it is to go on from there again."""
 
     def remove_queries(self, names: list[str]) -> None:
         """Takes queries out of their lanes; a lane that has none left ends."""

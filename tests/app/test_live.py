@@ -165,6 +165,13 @@ def test_a_condition_of_the_match_follows_too(known: Known) -> None:
     assert running.matcher.begun == 0
 
 
+def test_a_path_that_nothing_fitted_is_true_once_something_does(known: Known) -> None:
+    running = Running("SELECT ?e.id PATH {?e :src/:in/:under ?roof}", known)
+    assert not running.feed("s1")
+    known.knowledge.apply([triple("r1", "under", "roof")], [])
+    assert running.feed("s1")
+
+
 @st.composite
 def changed_triples(draw: st.DrawFn) -> Triple:
     """A triple such as random ontologies have."""

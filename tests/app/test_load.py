@@ -150,6 +150,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     absolute = load(write(tmp_path, app=f"name: a\n{STREAM}archive: {{path: /data}}\n"))
     assert absolute.sections.archive is not None
     assert absolute.sections.archive.path == "/data"
+    elsewhere = load(write(tmp_path, app=f"name: a\n{STREAM}archive: {{path: 's3a://bucket/data'}}\n"))
+    assert elsewhere.sections.archive is not None
+    assert elsewhere.sections.archive.path == "s3a://bucket/data"
 
 
 def test_variables(tmp_path: Path) -> None:

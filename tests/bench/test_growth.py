@@ -13,6 +13,7 @@ COSTS = {
     "a batch": 0.4,
     "tasks, planned by the driver": 0.01,
     "events, over the executors": 2e-6,
+    "keys, over the executors": 3e-5,
     "rows packed (files x buckets), over the executors": 0.0,
     "buckets, over the executors": 0.002,
 }

@@ -18,9 +18,10 @@ from cepheid.app.application import Application
 from cepheid.app.known import Known
 from cepheid.app.meaning import judged
 from cepheid.app.question import ask
-from cepheid.campus.generator import Campus
+from cepheid.campus.generator import START, Campus
 from cepheid.campus.model import Room
 from cepheid.cli.engines import find_matches
+from cepheid.demo.findings import Findings, Found, Seen, latencies
 from cepheid.language.checker import check
 from cepheid.language.errors import Source
 from cepheid.language.parser import examine as parse
@@ -165,6 +166,48 @@ def test_the_average_exceeds_500_while_and_shortly_after_a_room_is_overcooled(tm
     inside = [e.time for e in world.reports(None) if fault.begins + 5 * MINUTE <= e.time < fault.ends]
     assert len(inside) > 20
     assert set(inside) <= set(times)
+
+
+def test_air_handlers_that_run_away_raise_the_averages_and_a_summary_says_what_was_missed(tmp_path: Path) -> None:
+    """What the demo holds against what was put there: averages too, which name no sensor."""
+    begins = START + 25 * MINUTE
+    campus = Campus(21, 700, runaway=begins)
+    assert [f.sensor for f in campus.truth.faults if f.kind == "runaway"] == ["RTH-AHU"]  # of two buildings
+    campus.model.write(tmp_path)
+    until = begins + 10 * MINUTE
+    (tmp_path / "events.jsonl").write_bytes(b"\n".join(campus.lines_until(until)))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CAMPUS_KNOWLEDGE", str(tmp_path / "campus.ttl"))
+        app = load(EXAMPLE / "app.yaml")
+        known = app.known()
+    read = read_events([tmp_path / "events.jsonl"], app.graph.streams.values())
+    events = {(e.stream, e.id): e for e in read if isinstance(e, Event)}
+    small = World(campus, app, known, list(events.values()), tmp_path)
+    queries = {
+        "overcooled": "query1",
+        "average": "query2",
+        "rising": "query3",
+        "office_average": "query6",
+        "lecture_halls": "demand_response",
+    }
+    found = {}
+    for name, query in queries.items():
+        matches = {m.id: Seen(m.time, m.select.get("sensorID")) for m in small.find(query)}  # type: ignore[arg-type]
+        found[name] = Found(set(matches), matches)
+    findings = Findings(campus, until, found)
+    engines = dict.fromkeys(queries, "native")
+    assert all(map(findings.agree, queries)), list(findings.table(engines))
+    assert findings.sources("average") == findings.sources("office_average") == {"RTH-AHU"}
+    quiet = Findings(campus, until, {**found, "average": Found()})
+    assert not quiet.agree("average")
+    assert "DIFFERENT: missed RTH-AHU" in next(line for line in quiet.table(engines) if line.startswith("average"))
+
+
+def test_latencies_are_those_of_the_graph_s_levels_and_of_the_queries() -> None:
+    book = {"latency": {"count": 1, "p50_ns": 1e6, "p99_ns": 2e6}}
+    stats = {"levels": {"critical": book, "low": book}, "queries": {"rising": book}}
+    lines = list(latencies(stats, ["critical", "high", "low"], {"rising": "high", "on_spark": "low"}))
+    assert [line.split()[:2] for line in lines[1:]] == [["critical", "graph"], ["high", "rising"], ["low", "graph"]]
 
 
 def flow(event: Event) -> float:

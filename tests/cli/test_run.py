@@ -37,7 +37,7 @@ service: {listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {path
 queries:
   rising:
     text: |
-      SELECT ?p.sensor FROM (?p, air), (?q, air) SEQ (?p, ?q) WINDOW (?p, ?q, 50ms)
+      SELECT ?p.sensor FROM (?p, air), (?q, air) WITHIN [1970-01-01, ) SEQ (?p, ?q) WINDOW (?p, ?q, 50ms)
       JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
 consumers:
   watch: {input: rising}

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 def test_the_campus_live_and_back_in_time_with_a_crash(tmp_path: Path) -> None:
     steps: list[str] = []
     said: list[str] = []
-    demo = Demo(tmp_path / "demo", 200, 21, steps.append, said.append, before=12, after=8, speed=60.0)
+    demo = Demo(tmp_path / "demo", 200, 21, steps.append, said.append, before=12, after=14, speed=60.0)
     assert demo.run(), "\n".join(said)
     assert len(steps) == demo.steps
     told = "\n".join(said)
@@ -25,3 +25,8 @@ def test_the_campus_live_and_back_in_time_with_a_crash(tmp_path: Path) -> None:
     assert any(fault["kind"] == "overcooled" for fault in faults)
     by_query = {line.split()[0]: line.split() for line in said if line.startswith(("rising", "lecture_halls"))}
     assert int(by_query["rising"][2].replace(",", "")) > 0
+    assert {line.split()[0] for line in said if line.startswith(("critical", "high", "background"))} == {
+        "critical",
+        "high",
+        "background",
+    }

@@ -25,6 +25,7 @@ from cepheid.history.answer import query
 from cepheid.history.archiving import CONSUMER, Tally, archive_log, commit_archived
 from cepheid.history.asked import asked
 from cepheid.history.follow import follow
+from cepheid.history.log_place import LogPlace
 from cepheid.history.pipeline import matches_table
 from cepheid.model.time import format_instant
 from cepheid.service.client import ConsumerClient
@@ -33,7 +34,7 @@ from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_of
 from cepheid.spark.validate import declared_for_spark
-from tests.history.trials import BEGIN, KNOWLEDGE, Campaign, Counted, Deed, Trial, counted, wanted
+from tests.history.trials import BEGIN, KNOWLEDGE, ON_THEIR_WAY, Campaign, Counted, Deed, Trial, counted, wanted
 from tests.service.intakes import tail_of
 
 COMMAND: Final = (sys.executable, "-m", "cepheid.cli.main")
@@ -133,7 +134,7 @@ class World:
         self.pipeline: subprocess.Popen[str] | None = None
         self.has_pipeline = any(trial.engine == "spark" for trial in campaign.trials)
         self.supplier: Supplier | None = None
-        self.clients: list[ConsumerClient] = []
+        self.clients: list[tuple[ConsumerClient, threading.Thread]] = []
         #: By trial, and by client.
         self.received: dict[str, list[list[Received]]] = {t.name: [] for t in campaign.trials}
         self.asking = [Asking(trial) for trial in campaign.trials]
@@ -168,15 +169,17 @@ class World:
         self.supplier = Supplier(f"unix:{self.folder}/in.sock")
         for trial in self.campaign.trials:
             if trial.engine == "service":
-                client = ConsumerClient(f"unix:{self.folder}/out.sock", trial.name)
+                place = self.folder / f"{trial.name}.place" if trial.acks else None
+                client = ConsumerClient(f"unix:{self.folder}/out.sock", trial.name, place=place)
                 came: list[Received] = []
                 self.received[trial.name].append(came)
-                client.call(came.append)
-                self.clients.append(client)
+                self.clients.append((client, client.call(came.append)))
 
     def disconnect(self) -> None:
-        for client in self.clients:
+        for client, _ in self.clients:
             client.close()
+        for _, thread in self.clients:
+            thread.join(PATIENCE)
         self.clients.clear()
         if self.supplier is not None:
             self.supplier.close()
@@ -275,15 +278,15 @@ class World:
             assert in_time(lambda: (log_committed(log, CONSUMER) or 0) >= at), "the archive does not come"
             return
         archive, streams = archive_of(self.app), [declared_for_spark(s) for s in self.app.graph.streams.values()]
-        writer = archive_log(self.spark, log, streams, archive, archive.checkpoint("log"), Tally())
+        writer = archive_log(self.spark, LogPlace(log), streams, archive, archive.checkpoint("log"), Tally())
         batches = writer.trigger(availableNow=True).start()
         batches.awaitTermination()
-        commit_archived(batches, log)
+        commit_archived(batches, LogPlace(log))
 
     def move(self) -> None:
         """All is stopped, goes to another folder, and is started there, as on another machine."""
-        self.disconnect()
         self.end(self.service, signal.SIGTERM)
+        self.disconnect()  # after that: who does not acknowledge reads what was sent before it ended
         there = self.folder.with_name(self.folder.name + "-moved")
         shutil.copytree(self.folder, there, ignore=lambda folder, names: [n for n in names if n.endswith(".sock")])
         self.folder = there
@@ -292,13 +295,12 @@ class World:
         self.connect()
 
     def push(self, first: int, after: int) -> None:
-        """The events of these offsets, in batches of chance."""
+        """Sends the events of these offsets, in batches of chance."""
         assert self.supplier is not None
         while first < after:
             size = min(self.random.randrange(1, 12), after - first)
             self.supplier.push_many(one.event for one in self.campaign.pushed[first : first + size])
             first += size
-        self.supplier.flush()
 
     def run(self) -> None:
         """The stream, with what happens in between."""
@@ -306,14 +308,21 @@ class World:
         self.start_pipeline()
         self.connect()
         done, length = 0, len(self.campaign.pushed) - 2
+        assert self.supplier is not None
         for at, deed in self.campaign.deeds:
-            self.push(done, min(at, length))
-            done = max(done, min(at, length))
-            if at >= length:
+            at = min(at, length)
+            self.push(done, at)
+            done = max(done, at)
+            self.supplier.flush()
+            if at == length:
                 break
+            if deed.startswith("kill"):  # while events are on their way
+                self.push(done, at + ON_THEIR_WAY)
+                done = max(done, at + ON_THEIR_WAY)
             self.do(at, deed)
         self.go_on()
         self.push(done, length + 2)
+        self.supplier.flush()
         self.archive(length + 2)
 
     # What came of it
@@ -333,7 +342,8 @@ class World:
             came = self.received[trial.name]
             in_time(lambda: {one.id for each in came for one in each} >= set(ids), 30)
             found = [one.id for each in came for one in each]
-            if {*found} != {*ids} or any(len(each) != len({one.id for one in each}) for each in came):
+            once = [found] if trial.acks else [[one.id for one in each] for each in came]
+            if {*found} != {*ids} or any(len(each) != len({*each}) for each in once):
                 fault = fault or f"service: {_differing([str(one) for one in found], ids)}"
             late = [one for each in came for one in each if "recovered" in one.marks]
             if any(one.delay is None or one.delay < 0 for one in late):

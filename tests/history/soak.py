@@ -67,6 +67,7 @@ class Books:
             f"| delivered with the mark `recovered` | {sum(one.recovered for one in found):,} |",
             f"| live in the service, on Spark | {sum(o.trial.engine == 'service' for o in found)}, "
             f"{sum(o.trial.engine == 'spark' for o in found)} |",
+            f"| acknowledged by who reads them | {sum(o.trial.acks for o in found)} |",
             f"| boundary seeded, lazy | {sum(o.trial.boundary == 'seeded' for o in found)}, "
             f"{sum(o.trial.boundary == 'lazy' for o in found)} |",
             *(f"| {deed} | {count} |" for deed, count in sorted(self.deeds.items())),

@@ -19,10 +19,11 @@ from cepheid.cli.query import command
 from cepheid.history.answer import query
 from cepheid.history.asked import asked
 from cepheid.history.boundary import Boundary, NotLazy, check_lazy, seeds
+from cepheid.history.damage import ArchiveDamaged
 from cepheid.history.follow import Marks, follow
 from cepheid.language.parser import parse
 from cepheid.model.events import Event
-from cepheid.model.time import parse_instant
+from cepheid.model.time import UNITS, parse_instant
 from cepheid.service.intake import config_of, start
 from cepheid.service.supplier import Supplier
 from tests.history.test_restore import archive_all
@@ -116,13 +117,19 @@ def test_one_stream_in_order_with_each_match_once(spark: SparkSession, tmp_path:
 
 
 def test_an_idle_stream_lets_time_pass(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing follows, and that is known when the clock says so: what was archived, and what comes."""
-    text = "SELECT ?p.room FROM (?p, door), (?n, door) SEQ (?p, NOT ?n) WINDOW (?p, ?n, 100ms)"
+    """Nothing follows, and that is known when the clock says so: what was archived, and what comes.
+
+    Of the archive only what is asked is read, and its last day: what is damaged elsewhere does not matter.
+    """
+    text = "SELECT ?p.room FROM (?p, door), (?n, door) WITHIN [now - 1h, ) SEQ (?p, NOT ?n) WINDOW (?p, ?n, 100ms)"
     with plant(tmp_path) as (app, supplier):
         began = time.time_ns() // 1000
+        supplier.push(Event("door", 0, began - 10 * UNITS["d"], {"room": "damaged"}))
         supplier.push(Event("door", 1, began - 10_000_000, {"room": "old"}))
         supplier.flush()
         archive_all(spark, app)
+        first, *others = sorted((tmp_path / "archive" / "door").glob("day=*/*.parquet"))
+        first.write_bytes(b"damaged")
         came: list[str] = []
         marked = threading.Event()
         over = threading.Event()
@@ -137,6 +144,10 @@ def test_an_idle_stream_lets_time_pass(spark: SparkSession, tmp_path: Path) -> N
             time.sleep(0.02)
         over.set()
         thread.join(20)
+        for file in others:
+            file.write_bytes(b"damaged")
+        with pytest.raises(ArchiveDamaged, match=others[-1].name):
+            follow(query(app, text, spark=spark), came.append)
     assert [json.loads(line)["select"]["room"] for line in came] == ["old", "new"]
 
 

@@ -36,11 +36,11 @@ service: {listen: "unix:intake.sock", log: {path: log, durability: each}}
 queries:
   offices:
     sink: {kind: delta, path: out/offices}
-    text: "SELECT ?r FROM (?e, air) PATH {?e :src ?s . ?s :in ?r . ?r a :Office}"
+    text: "SELECT ?r FROM (?e, air) WITHIN [1970-01-01, ) PATH {?e :src ?s . ?s :in ?r . ?r a :Office}"
   pairs:
     sink: {kind: delta, path: out/pairs}
     text: |
-      SELECT ?b.flow - ?a.flow AS rise FROM (?a, air), (?b, air)
+      SELECT ?b.flow - ?a.flow AS rise FROM (?a, air), (?b, air) WITHIN [1970-01-01, )
       JOIN (?a.sensor = ?b.sensor AND ?b.flow > ?a.flow) SEQ (?a, ?b) WINDOW (?a, ?b, 1s)
       PATH {?a :flow ?f . :Limit :is ?l . FILTER (?f > ?l)}
 """

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from cepheid.app import Application, load
 from cepheid.history import pipeline as pipeline_module
-from cepheid.history.pipeline import PartFailed, Pipeline, matches_table
+from cepheid.history.live_events import NotOnSpark
+from cepheid.history.pipeline import METRICS, PartFailed, Pipeline, matches_table
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.spark import sources
 from cepheid.spark.application import archive_of
+from cepheid.spark.archive import ArchiveUnwritable, read
+from cepheid.spark.sources import InputMissing
 from tests.service.brokers import free_port
 
 APP: Final = """
@@ -31,14 +38,15 @@ APP: Final = """
     queries:
       rising:
         text: |
-          SELECT ?q.flow FROM (?p, air), (?q, air) SEQ (?p, ?q) WINDOW (?p, ?q, 5s)
+          SELECT ?q.flow FROM (?p, air), (?q, air) {within} SEQ (?p, ?q) WINDOW (?p, ?q, 5s)
           JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
 """
+WITHIN: Final = "WITHIN [2012-05-07, )"
 START: Final = 1_336_381_200_000_000
 
 
-def application(folder: Path, source: str = "{kind: files, path: in}") -> Application:
-    (folder / "app.yaml").write_text(dedent(APP).format(source=source))
+def application(folder: Path, source: str = "{kind: files, path: in}", within: str = WITHIN) -> Application:
+    (folder / "app.yaml").write_text(dedent(APP).format(source=source, within=within))
     return load(folder / "app.yaml")
 
 
@@ -46,10 +54,12 @@ def air(number: int, second: int, flow: float) -> Event:
     return Event("air", number, START + second * 1_000_000, {"sensor": f"D{number % 2}", "flow": flow})
 
 
-def write(folder: Path, name: str, events: Sequence[Event]) -> None:
+def write(folder: Path, name: str, events: Sequence[Event], at: int | None = None) -> None:
     folder.mkdir(exist_ok=True)
     records = ({"stream": "air", "id": e.id, "time": e.time, **e.attributes} for e in events)
     (folder / f".{name}").write_text("\n".join(map(json.dumps, records)))
+    if at is not None:
+        os.utime(folder / f".{name}", (at, at))
     (folder / f".{name}").rename(folder / name)
 
 
@@ -84,12 +94,37 @@ def test_an_id_that_comes_again_counts_once(spark: SparkSession, tmp_path: Path)
     assert ids(spark, app) == expected
 
 
+def test_late_is_by_files_and_not_by_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is late in its own file; in a later one what is behind those before, however Spark cuts the stream."""
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    events = [air(i, i, float(i * i % 7)) for i in range(40)]
+    behind = [air(100 + i, i, 9.0) for i in (4, 7, 18, 15)]
+    files = [[*events[11::-1], behind[0]], [behind[1], *events[12:24], behind[2]], [behind[3], *events[24:]]]
+    try:
+        for first in (1, 3):  # so many come in the first batch
+            folder = tmp_path / str(first)
+            folder.mkdir()
+            app = application(folder)
+            for number in range(first):
+                write(folder / "in", f"{2 - number}.jsonl", files[number], at=number)
+            with Pipeline(spark, app) as pipeline:
+                pipeline.process_all()
+                for number in range(first, 3):
+                    write(folder / "in", f"{2 - number}.jsonl", files[number], at=number)
+                pipeline.process_all()
+                assert not pipeline.down
+            # 104 and 118 are behind others of their files, 107 and 115 behind the files before.
+            assert ids(spark, app) == wanted(app, [*events, behind[0], behind[2]])
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "1")
+
+
 def test_matches_as_files(spark: SparkSession, tmp_path: Path) -> None:
     """Each match once, as lines of JSON or in Parquet, also when another pipeline goes on."""
-    high = 'text: "SELECT ?e.flow FROM (?e, air) FILTER (?e.flow > 5)"'
+    high = 'text: "SELECT ?e.flow FROM (?e, air) WITHIN [2012-05-07, ) FILTER (?e.flow > 5)"'
     sinks = {"lines": "{kind: files, path: lines}", "rows": "{kind: files, path: rows, format: parquet}"}
     queries = "".join(f"  {name}: {{sink: {sink}, {high}}}\n" for name, sink in sinks.items())
-    (tmp_path / "app.yaml").write_text(dedent(APP).format(source="{kind: files, path: in}") + queries)
+    (tmp_path / "app.yaml").write_text(dedent(APP).format(source="{kind: files, path: in}", within=WITHIN) + queries)
     app = load(tmp_path / "app.yaml")
     events = [air(n, n, float(n % 10)) for n in range(44)]  # the watermark passes all that match
     for name, part in {"a": events[:20], "b": events[20:]}.items():
@@ -101,6 +136,84 @@ def test_matches_as_files(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(json.loads(line)["id"] for line in lines) == wanted
     assert {frozenset(json.loads(line)) for line in lines} == {frozenset({"id", "time", "events", "select"})}
     assert sorted(row["id"] for row in spark.read.parquet(str(tmp_path / "rows")).collect()) == wanted
+
+
+def test_any_streaming_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    """As the source of a stream; and a live query without WITHIN sees what is from its first start on (rule Q5)."""
+    now = time.time_ns() // 1000
+    app = application(tmp_path, "{kind: files, path: nowhere}", within="")
+    write(tmp_path / "in", "1.jsonl", [air(1, 1, 1.0), air(3, 2, 2.0)])
+    later = (now - START) // 1_000_000 + 600
+    frame = spark.readStream.schema("id long, time long, sensor string, flow double").json(str(tmp_path / "in"))
+    frame = frame.withColumn("time", sf.timestamp_micros("time"))
+    for wrong, message in [({"fan": frame}, "no stream 'fan'"), ({"air": frame.drop("time")}, "no column 'time'")]:
+        with pytest.raises(NotOnSpark, match=message):
+            Pipeline(spark, app, frames=wrong)
+    with Pipeline(spark, app, frames={"air": frame}) as pipeline:
+        pipeline.process_all()
+    (kept,) = (tmp_path / "archive" / "_checkpoints").glob("query-rising-*/registered")
+    first = int(kept.read_text())
+    assert now < first < time.time_ns() // 1000
+    write(
+        tmp_path / "in",
+        "2.jsonl",
+        [air(5, later, 3.0), air(7, later + 1, 4.0), air(9, later, float("nan")), air(11, later + 9, 0.0)],
+    )
+    with Pipeline(spark, app, frames={"air": frame}) as pipeline:
+        pipeline.process_all()
+        assert not pipeline.down
+    assert int(kept.read_text()) == first
+    assert read(spark, archive_of(app), app.graph.streams["air"]).count() == 5
+    table = spark.read.format("delta").load(matches_table(archive_of(app), "rising"))
+    assert [row["events"].asDict() for row in table.collect()] == [{"p": 5, "q": 7}]
+
+
+def test_what_can_not_be_taken_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """And what can is: a query that selects something else, files that come in addition, a query that goes."""
+    app, said = application(tmp_path), list[str]()
+    text = (tmp_path / "app.yaml").read_text()
+
+    def changed(*pairs: tuple[str, str]) -> Application:
+        (tmp_path / "app.yaml").write_text(reduce(lambda now, pair: now.replace(*pair), pairs, text))
+        return load(tmp_path / "app.yaml")
+
+    write(tmp_path / "in", "1.jsonl", [air(i, i, float(i)) for i in range(8)])
+    with Pipeline(spark, app, say=said.append) as pipeline:
+        pipeline.process_all()
+        first = len(ids(spark, app))
+        before = [(part.name, part.query) for part in pipeline._parts.values()]
+        assert [name for name, _ in before] == [f"archive of {tmp_path}/in", "rising"]
+        for wrong, error in [
+            (("source: {kind: files, path: in}", ""), NotOnSpark),
+            (("path: in", "path: nowhere"), InputMissing),
+            (("path: archive", "path: app.yaml"), ArchiveUnwritable),
+        ]:
+            with pytest.raises(error):
+                pipeline.apply(changed(wrong))
+            pipeline.tend()
+            assert [(part.name, part.query) for part in pipeline._parts.values()] == before
+        assert not pipeline.down
+        assert 'cepheid_pipeline_running{part="rising",level="background"} 1\n' in (tmp_path / METRICS).read_text()
+        assert pipeline.apply(changed()) == {"added": [], "removed": [], "changed": []}
+
+        fan = ("streams:", "streams:\n  fan: {attributes: {speed: float}, source: {kind: files, path: fans}}")
+        (tmp_path / "fans").mkdir()
+        (tmp_path / "fans" / "1.jsonl").write_text('{"stream": "fan", "id": 1, "time": 1, "speed": 2.5}')
+        more = changed(fan, ("SELECT ?q.flow", "SELECT ?q.flow, ?q.sensor"))
+        added = f"archive of {tmp_path}/fans"
+        assert pipeline.apply(more) == {"added": [added], "removed": [], "changed": ["rising"]}
+        pipeline.process_all()
+        assert read(spark, archive_of(app), more.graph.streams["fan"]).count() == 1
+        table = spark.read.format("delta").load(matches_table(archive_of(app), "rising"))
+        rows = table.select("select.flow", "select.sensor").collect()
+        assert (sum(row[1] is None for row in rows), len(rows)) == (first, 2 * first)
+
+        pipeline.apply(changed(fan, ("SELECT ?q.flow", "SELECT ?q.sensor AS flow")))
+        with pytest.raises(PartFailed, match=r"'select.flow' is double there and string here. Name what is selected"):
+            pipeline.process_all()
+        only = changed(fan, (text[text.index("queries:") :], ""))
+        assert pipeline.apply(only) == {"added": [], "removed": ["rising"], "changed": []}
+        assert not pipeline.down
 
 
 def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

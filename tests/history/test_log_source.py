@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 import cepheid.spark
-from cepheid.history.log_source import log_schema, register
+from cepheid.history.log_source import NAME, apart_schema, log_schema, register
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
@@ -176,6 +177,24 @@ def test_a_schema_is_given_to_a_log_without_events() -> None:
     assert schema["time"].metadata["cepheid.clocks"]["lateness"] == {"air": 10, "vibration": 0}
 
 
+def test_streams_add_to_the_environment_they_share_at_the_same_time(spark: SparkSession) -> None:
+    session: Any = spark
+    before = session.sparkContext.environment
+    with ThreadPoolExecutor(4) as several:
+        for registered in [several.submit(register, spark) for _ in range(20)]:
+            registered.result()
+    assert session.sparkContext.environment is before
+    source = session._jsparkSession.sessionState().dataSourceManager().lookupDataSource(NAME)
+    shared = source.dataSourceCls().envVars()
+    for name, value in before.items():
+        assert shared[name] == value
+    shared["FIRST"] = "stream"
+    # A HashMap would notice that, and fail; were it two threads, it might not, and count an entry that it has lost.
+    entries = iter(shared.keySet())
+    shared["SECOND"] = "stream"
+    assert {*entries} >= {*before, "FIRST"}
+
+
 def test_a_schema_that_changes_under_a_running_stream(spark: SparkSession, tmp_path: Path) -> None:
     """A stream that gains an attribute goes on without it; one whose attribute has another type says so."""
     register(spark)
@@ -202,5 +221,9 @@ def test_a_schema_that_changes_under_a_running_stream(spark: SparkSession, tmp_p
         ):
             query.processAllAvailable()
         assert "Start the query again, with the log's schema of today" in str(query.exception())
+        # As the archive reads it, each stream by itself.
+        apart = spark.read.format("cepheid").options(path=str(log), stream="air")
+        with pytest.raises(PySparkException, match="another type in the log than in the DataFrame, between offsets 0"):
+            apart.schema(apart_schema([Stream("air", {"flow": Type.FLOAT}, id_kind="int")])).load().collect()
     finally:
         query.stop()

@@ -6,18 +6,21 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from cepheid.app import Application, load
+from cepheid.history import pipeline as pipeline_module
 from cepheid.history.answer import query
 from cepheid.history.pipeline import Pipeline, matches_table
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.service.derived import derived_streams
 from cepheid.service.intake import IntakeProcess, config_of, start
-from cepheid.service.log import LogReader
+from cepheid.service.log import LogReader, extent
 from cepheid.service.metrics import page
 from cepheid.service.supervisor import PIPELINE
 from cepheid.service.supplier import Supplier
@@ -37,11 +40,13 @@ RISING = """
     rising:
       level: high
       text: |
-        SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?q, air)
+        SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?q, air) WITHIN [1970-01-01, )
         SEQ (?p, ?q) WINDOW (?p, ?q, 50us) JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow + 2)
 """
 STEEP = """
-    steep: {sink: {kind: console}, text: "SELECT ?r.sensor, ?r.rise FROM (?r, rising) FILTER (?r.rise > 5)"}
+    steep:
+      sink: {kind: console}
+      text: SELECT ?r.sensor, ?r.rise FROM (?r, rising) WITHIN [1970-01-01, ) FILTER (?r.rise > 5)
 """
 
 
@@ -83,9 +88,35 @@ def found(spark: SparkSession, app: Application, query: str) -> list[str]:
     return sorted(row["id"] for row in table.collect())
 
 
+def pool_of(store: Any, stage: int) -> str | None:
+    """The scheduler pool that a stage ran in; None for one that has not begun or not ended."""
+    try:
+        found = store.lastStageAttempt(stage)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "NoSuchElementException":
+            raise
+        return None
+    return found.schedulingPool() if found.status().toString() == "COMPLETE" else None
+
+
+def pools_of(spark: SparkSession, pipeline: Pipeline) -> dict[str, set[str]]:
+    """The scheduler pools that the tasks of each part ran in."""
+    tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()
+    found: dict[str, set[str]] = {}
+    for part in pipeline._parts.values():
+        assert part.query is not None
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(part.query.runId)))
+        pools = (pool_of(store, stage) for job in jobs if job is not None for stage in job.stageIds)
+        found[part.name] = {pool for pool in pools if pool is not None}
+    return found
+
+
 @pytest.mark.usefixtures("intake")
-def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_log_goes_into_the_archive_and_through_the_queries(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
+    consumers = tmp_path / "log" / "consumers"
     first = [air(i, i * 10, float(i * i % 11)) for i in range(60)]
     late, again = air(900, 5, 1.0), air(3, 30, 1.0)
     fan = Event("fan", 1, 600, {"sensor": 4, "speed": 1.5})
@@ -107,10 +138,23 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(spark: SparkSessi
             "rising to log": ("running", None)
         }
         assert not pipeline.down
+        high = ("rising", "rising to log")
+        assert pools_of(spark, pipeline) == {
+            name: {"high" if name in high else "background"} for name in pipeline._parts
+        }
         pipeline.tend()
         told = json.loads((tmp_path / "log" / PIPELINE).read_text())["parts"]
         assert 'cepheid_pipeline_lag{part="rising",level="high"} 0\n' in page({"pipeline": told})
         assert 'cepheid_pipeline_running{part="steep",level="background"} 1\n' in page({"pipeline": told})
+        # The log waits for each query, as long as there is such a one.
+        waited = {file.name.split("-")[1]: int(file.read_text()) for file in consumers.glob("query-*")}
+        assert waited == dict.fromkeys(("rising", "steep"), extent(tmp_path / "log").end)
+        # What can't be brought back from the archive is said, and ends nothing.
+        monkeypatch.setattr(pipeline_module, "restore", lambda *_: spark.sql("SELECT * FROM damaged"))
+        pipeline.tend()
+        assert said.pop().startswith("what the service needs of the archive can't be brought back yet: [TABLE_OR_VIEW")
+        pipeline.apply(application(tmp_path, RISING))
+        assert [file.name.split("-")[1] for file in consumers.glob("query-*")] == ["rising"]
     archive, air_stream = archive_of(app), app.graph.streams["air"]
     assert sorted(row["id"] for row in read(spark, archive, air_stream).collect()) == list(range(90))
     (kept,) = read(spark, archive, air_stream, late=True).where("log_late").collect()

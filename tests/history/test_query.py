@@ -24,6 +24,7 @@ from cepheid.history.archiving import Tally, archive_log
 from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
 from cepheid.history.follow import follow
+from cepheid.history.log_place import LogPlace
 from cepheid.history.past import ArchiveAbsent, ArchiveDiffers, NothingToAsk
 from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
@@ -205,7 +206,7 @@ def test_log_and_archive_are_one(spark: SparkSession, tmp_path: Path) -> None:
 
     def archive() -> None:
         place, streams = str(tmp_path / "checkpoint"), list(app.graph.streams.values())
-        writer = archive_log(spark, tmp_path / "log", streams, archive_of(app), place, Tally())
+        writer = archive_log(spark, LogPlace(tmp_path / "log"), streams, archive_of(app), place, Tally())
         writer.trigger(availableNow=True).start().awaitTermination()
 
     with start(config_of(app)), Supplier(f"unix:{tmp_path}/in.sock") as supplier:
@@ -279,6 +280,10 @@ def test_what_was_removed_is_said(spark: SparkSession, tmp_path: Path) -> None:
         warnings.simplefilter("error")
         asked_of_day = "SELECT ?e.flow WITHIN [2012-05-08, )"
         assert len(list(query(kept, asked_of_day, spark=spark, now=parse_instant("2012-05-09")))) == 20
+    away = application(tmp_path, APP.replace("path: events", 'path: "s3a://elsewhere/events"'))
+    said = query(away, asked_of_day, spark=spark).missing
+    assert said is not None
+    assert said.startswith("of the files at 's3a://elsewhere/events' only what is archived is asked")
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:

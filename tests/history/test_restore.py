@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from cepheid._native import log_restore
 from cepheid.app import Application, load
 from cepheid.history import log_source
+from cepheid.history.answer import query
 from cepheid.history.archiving import Tally, archive_log, commit_archived
+from cepheid.history.log_place import LogPlace
 from cepheid.history.restore import restore, wanted
 from cepheid.model.events import Event
+from cepheid.model.streams import Stream
 from cepheid.model.time import parse_instant
-from cepheid.model.types import Value
+from cepheid.model.types import Type, Value
 from cepheid.plan.matcher import Matcher
+from cepheid.service import schemas
 from cepheid.service.engine import Engine
 from cepheid.service.intake import config_of, start
 from cepheid.service.log import LogReader, OffsetGone, extent
@@ -24,6 +34,7 @@ from cepheid.spark.application import archive_of
 from tests.history.campaigns import in_time
 from tests.service.intakes import tail_of
 
+AIR = Stream("air", {"flow": Type.FLOAT}, id_kind="int")
 APP = """
 name: plant
 streams:
@@ -45,6 +56,7 @@ queries:
       WINDOW (?p, ?d, 4s) AFTER MATCH CONSUME
 """
 BEGIN = parse_instant("2012-05-07T09:00")
+CAME_STALE = Event("door", "stale", BEGIN + 44_000_000, {"open": False})
 
 
 def event(number: int) -> Event:
@@ -59,10 +71,10 @@ def event(number: int) -> Event:
 def archive_all(spark: SparkSession, app: Application) -> None:
     log_source.register(spark)
     archive, streams = archive_of(app), list(app.graph.streams.values())
-    writer = archive_log(spark, app.folder / "log", streams, archive, archive.checkpoint("log"), Tally())
+    writer = archive_log(spark, LogPlace(app.folder / "log"), streams, archive, archive.checkpoint("log"), Tally())
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    commit_archived(query, app.folder / "log")
+    commit_archived(query, LogPlace(app.folder / "log"))
 
 
 def read_matches(engine: Engine, found: dict[str, set[str]]) -> None:
@@ -71,7 +83,18 @@ def read_matches(engine: Engine, found: dict[str, set[str]]) -> None:
             ids.add(one.match.id)
 
 
-def test_what_the_log_has_forgotten_comes_from_the_archive(spark: SparkSession, tmp_path: Path) -> None:
+def read_rows(log: Path, start: int, end: int) -> list[tuple[Any, ...]]:
+    with LogReader(log, start) as reader:
+        found: list[tuple[Any, ...]] = []
+        while reader.offset < end:
+            rows, streams = reader.rows()
+            found += [(*row[:2], streams[row[2]].name, *row[3:]) for row in rows if row[0] < end]
+    return found
+
+
+def test_what_the_log_has_forgotten_comes_from_the_archive(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "app.yaml").write_text(APP)
     app = load(tmp_path / "app.yaml")
     log, events = tmp_path / "log", [event(number) for number in range(1200)]
@@ -86,14 +109,26 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(spark: SparkSession, 
             assert found["rising"]
         before = {name: set(ids) for name, ids in found.items()}
         # Nobody is there for long: what comes is archived, and the log forgets it.
-        supplier.push_many(events[100:1100])
+        supplier.push_many(events[100:110])
+        supplier.push(CAME_STALE, valid_until=CAME_STALE.time + 1, marks=["stale"])
+        supplier.push_many(events[110:1100])
         supplier.push(events[150])  # a duplicate leaves a hole between the offsets that are archived
         supplier.push_many(events[1100:1150])
         supplier.flush()
+        logged = read_rows(log, 100, 500)
         archive_all(spark, app)
+        # The log waits for its engine for a week.
+        long_ago = time.time() - 8 * 86_400
+        os.utime(log / "consumers" / "engine", (long_ago, long_ago))
         assert in_time(lambda: extent(log).first > 500, 30)
         with pytest.raises(OffsetGone):
             LogReader(log, 100)
+        (tmp_path / "unarchived.yaml").write_text(APP.replace("archive: {path: archive}\n", "").replace("3s", "5s"))
+        lacking = query(load(tmp_path / "unarchived.yaml"), "SELECT ?d.open FROM (?d, door)", spark=spark).missing
+        assert lacking is not None
+        assert (
+            f"has forgotten the events before offset {extent(log).first} (retain), and there is no archive" in lacking
+        )
         with Engine(app) as engine:
             engine.follow(log)
             assert in_time(lambda: wanted(log) is not None, 30)
@@ -105,6 +140,10 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(spark: SparkSession, 
             said = restore(spark, log, archive_of(app), list(app.graph.streams.values()))
             assert said is not None
             assert "brought back" in said
+            # As it was: with when it came, how long it is valid, and its marks.
+            assert read_rows(log, 100, 500) == logged
+            (stale,) = [row for row in logged if row[3] == CAME_STALE.id]
+            assert stale[-2:] == (CAME_STALE.time + 1, 1)
             supplier.push_many(events[1150:])
             supplier.flush()
             read_matches(engine, found)
@@ -117,9 +156,22 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(spark: SparkSession, 
         with Engine(app) as engine:
             engine.follow(log)
             read_matches(engine, found)
+        with Engine(load(tmp_path / "unarchived.yaml")) as engine:
+            engine.follow(log)
+        assert "rising: WITHIN begins before the log does" in capfd.readouterr().err
     for name, ids in found.items():
         expected = {match.id for match in Matcher(app.plan().queries[name]).matches(events)}
         assert ids == expected, name
         assert before[name] < expected
     for each in (log, log / "dead"):
         tail_of(each).unlink(missing_ok=True)
+
+
+def test_what_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    def rows() -> Iterator[tuple[int, int, bytes]]:
+        yield 3, 0, schemas.codec([AIR]).encode(0, 1, 3, (1.0,))
+        raise OSError("the archive is damaged")
+
+    with pytest.raises(OSError, match="damaged"):
+        log_restore(tmp_path, 3, 9, json.dumps([schemas.describe(AIR)]), rows())
+    assert list((tmp_path / "restored").iterdir()) == []

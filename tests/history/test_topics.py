@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from textwrap import dedent
 
@@ -14,13 +15,14 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyspark.sql import SparkSession
 
 from cepheid.app import load
+from cepheid.history.answer import PartialAnswer, query
 from cepheid.history.live_events import NotOnSpark
 from cepheid.history.pipeline import Pipeline, needs_kafka
 from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.application import archive_of
 from cepheid.spark.archive import read, read_dead_letters
-from tests.service.brokers import kafka
+from cepheid.spark.kafka import kafka
 
 APP = """
     name: plant
@@ -34,7 +36,7 @@ APP = """
       rising:
         sink: {{kind: kafka, brokers: "{brokers}", topic: rises}}
         text: |
-          SELECT ?q.flow FROM (?p, air), (?q, air) SEQ (?p, ?q) WINDOW (?p, ?q, 5s)
+          SELECT ?q.flow FROM (?p, air), (?q, air) WITHIN [1970-01-01, ) SEQ (?p, ?q) WINDOW (?p, ?q, 5s)
           JOIN (?p.sensor = ?q.sensor AND ?q.flow > ?p.flow)
 """
 
@@ -47,25 +49,36 @@ def brokers(tmp_path: Path) -> Iterator[str]:
 
 
 def test_from_topic_to_topic(spark: SparkSession, tmp_path: Path, brokers: str) -> None:
+    """What is late is so by arrival, and marked in the archive (rule E4)."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic("readings", 2, 1)])["readings"].result()
     (tmp_path / "app.yaml").write_text(dedent(APP).format(brokers=brokers))
     app = load(tmp_path / "app.yaml")
     assert needs_kafka(app)
     events = [Event("air", i, i * 1_000_000, {"sensor": f"D{i % 2}", "flow": float(i * i % 7)}) for i in range(30)]
-    producer = Producer({"bootstrap.servers": brokers})
-    for event in events:
-        record = {"stream": "air", "id": event.id, "time": event.time, **event.attributes}
-        producer.produce("readings", json.dumps(record).encode(), partition=0)
-    producer.produce("readings", b"no record", partition=0)
-    producer.produce("readings", None, partition=0)
-    producer.flush()
-    with Pipeline(spark, app, say=print) as pipeline:
-        pipeline.process_all()
-        assert not pipeline.down
-        assert dict(pipeline.tally.archived) == {"air": 30}
-    archive = archive_of(app)
-    assert sorted(row["id"] for row in read(spark, archive, app.graph.streams["air"]).collect()) == list(range(30))
+    late = [Event("air", 100 + i, 9_000_000, {"sensor": "D1", "flow": 9.0}) for i in range(2)]
+    producer, clock = Producer({"bootstrap.servers": brokers}), count(time.time_ns() // 1_000_000)
+    # In two partitions, as their timestamps say, and in two batches; the second by another start.
+    for batch in ([*events[:12], late[0], *events[12:20]], [late[1], *events[20:]]):
+        for number, event in enumerate(batch):
+            record = {"stream": "air", "id": event.id, "time": event.time, **event.attributes}
+            producer.produce("readings", json.dumps(record).encode(), partition=number % 2, timestamp=next(clock))
+        producer.produce("readings", b"no record", partition=0)
+        producer.produce("readings", None, partition=0)
+        producer.flush()
+        with Pipeline(spark, app, say=print) as pipeline:
+            pipeline.process_all()
+            assert not pipeline.down
+            assert dict(pipeline.tally.archived) == {"air": len(batch)}
+            assert {s.name: s.lag for s in pipeline.status()} == {"archive of readings": 0, "rising": 0}
+    archive, air = archive_of(app), app.graph.streams["air"]
+    assert sorted(row["id"] for row in read(spark, archive, air).collect()) == list(range(30))
+    marked = read(spark, archive, air, late=True).where("log_late").select("id", "log_offset").collect()
+    assert sorted(map(tuple, marked)) == [(100, None), (101, None)]
+    with pytest.warns(PartialAnswer, match="of the topic 'readings' only what is archived"):
+        assert len(list(query(app, "SELECT ?e.flow FROM (?e, air)", spark=spark))) == 30
     letters = read_dead_letters(spark, archive).collect()
-    assert sorted(letter["source"] for letter in letters) == ["kafka://readings/0/30", "kafka://readings/0/31"]
+    assert sorted(letter["source"] for letter in letters) == [f"kafka://readings/0/{n}" for n in (11, 12, 19, 20)]
     options = {"kafka.bootstrap.servers": brokers, "subscribe": "rises"}
     told = spark.read.format("kafka").options(**options).load().selectExpr("string(key)", "string(value)").collect()
     matcher = Matcher(app.plan().queries["rising"], 0)
@@ -87,7 +100,7 @@ REAL_TIME = """
       strong:
         real_time: true
         sink: {{kind: kafka, brokers: "{brokers}", topic: strong}}
-        text: SELECT ?e.flow FILTER (?e.flow > 3)
+        text: "SELECT ?e.flow WITHIN [1970-01-01, ) FILTER (?e.flow > 3)"
 """
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from cepheid.app import load
+from cepheid.cli.explain import strategies
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 from cepheid.plan.explain import as_mermaid, as_text, describe
@@ -15,17 +17,18 @@ from tests.golden_files import GOLDEN, assert_golden
 CAMPUS = GOLDEN / "explain" / "campus.yaml"
 
 
-def test_text() -> None:
-    assert_golden(CAMPUS.with_suffix(".txt"), as_text(describe(load(CAMPUS).plan(), "campus")))
-
-
-def test_json() -> None:
-    described = describe(load(CAMPUS).plan(), "campus")
+def test_its_forms() -> None:
+    app = load(CAMPUS)
+    described = describe(app.plan(), "campus", past=strategies(app, app.plan()))
+    assert_golden(CAMPUS.with_suffix(".txt"), as_text(described))
     assert_golden(CAMPUS.with_suffix(".json"), json.dumps(described, indent=2, ensure_ascii=False))
+    assert_golden(CAMPUS.with_suffix(".mmd"), as_mermaid(described))
 
 
-def test_mermaid() -> None:
-    assert_golden(CAMPUS.with_suffix(".mmd"), as_mermaid(describe(load(CAMPUS).plan(), "campus")))
+def test_strategies_that_are_not_possible_are_named_with_the_reason() -> None:
+    past: dict[str, dict[str, str | None]] = {"rising": {"hybrid": None, "rewrite": "ROUND"}, "other": {"hybrid": None}}
+    lines = as_text(describe(load(CAMPUS).plan(), "campus", "rising", past=past)).splitlines()
+    assert lines[-1] == "  rising  hybrid; rewrite can't give ROUND exactly"
 
 
 def test_what_queries_share() -> None:
@@ -45,6 +48,25 @@ def test_only_what_one_consumer_depends_on() -> None:
     names = [node["name"] for node in described["physical"]]
     assert names == ["vibration1", "vibration2", "fused", "spectrum", "cipher", "log"]
     assert described["optimised"]["shared"] == {"fused": ["fused2"], "spectrum": ["spectrum2"]}
+
+
+def test_what_is_missing_for_real_time_mode(tmp_path: Path) -> None:
+    """Source, sink and the types of attributes too: what the pipeline asks for."""
+    topic = "{kind: kafka, brokers: 'localhost:9092', topic: t}"
+    query, source = f"text: SELECT ?e.v FILTER (?e.v > 1), sink: {topic}", f"source: {topic}"
+    cases = {
+        ("v: float", source): "qualifies",
+        ("v: float", "lateness: 1s"): "qualifies, if 's' came from a topic of Kafka (in an application without a log "
+        "of its own)",
+        ("v: float, raw: bytes", source): "FROM: 'raw' of 's' is bytes",
+    }
+    for (attributes, more), verdict in cases.items():
+        (tmp_path / "app.yaml").write_text(
+            f"name: a\nstreams: {{s: {{attributes: {{{attributes}}}, {more}}}}}\nqueries: {{q: {{{query}}}}}\n"
+        )
+        app = load(tmp_path / "app.yaml")
+        (node,) = (n for n in describe(app.plan(), "a", topics=app.topics)["physical"] if n["name"] == "q")
+        assert node["real_time"] == verdict
 
 
 def test_a_key_is_not_shown() -> None:

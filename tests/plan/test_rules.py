@@ -14,7 +14,7 @@ from cepheid.language.checker import Checked
 from cepheid.language.parts import Part
 from cepheid.language.printer import print_expression
 from cepheid.model.time import format_duration
-from cepheid.plan import apart, placement, priority, pruning, sharing, stages, typing, validity, wellformed
+from cepheid.plan import apart, homes, placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.graph import Graph
 from cepheid.plan.path_pruning import prune
 from cepheid.plan.path_transformation import transform
@@ -78,13 +78,14 @@ def show_validity(graph: Graph) -> str:
 
 def show_stages(graph: Graph) -> str:
     queries, ranks, placed = typing.derive(graph).queries, priority.prioritise(graph), placement.place(graph)
-    found = stages.stages(queries, graph, ranks, placed)
+    at_home = homes.homes(queries, graph, ranks, placed)
+    found = stages.stages(queries, graph, ranks, at_home, placed)
     lines = []
     for stage in found.values():
         inputs = [f"{found[i].kind} {found[i].label}" if i in found else i for i in stage.inputs]
         served = ", ".join(stage.queries)
         lines.append(f"{graph.levels[stage.rank]} [{served}] {stage.kind} {stage.label} <- {'; '.join(inputs)}")
-    for one in apart.apart(queries, found, graph, ranks, placed):
+    for one in apart.apart(queries, found, graph, at_home, placed):
         lines.append(f"apart [{', '.join(one.together)}] {one.what}")
         lines += [f"  [{', '.join(group)}] {reason}" for group, reason in one.others]
     return "\n".join(lines)

@@ -9,7 +9,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from cepheid.service.client import AsyncConsumer, ConsumerClient, RefusedByServi
 from cepheid.service.outlet import Outlet
 from cepheid.service.received import Received
 from tests.service.test_engine import threads_of_this_process
+from tests.service.waiting import until
 
 TYPES = {
     "b": "bool",
@@ -47,13 +47,6 @@ def application() -> Application:
         "count", build.aggregate("sums", build.stream("n", {"x": "int"}), attribute="x", function="sum", last=1)
     )
     return build.build()
-
-
-def until(is_so: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert is_so()
 
 
 def collected(client: ConsumerClient) -> list[Received]:
@@ -135,11 +128,19 @@ def dial(outlet: Outlet) -> socket.socket:
     ("said", "answer"),
     [
         (b'{"consumer": "al"}\n', "there is no consumer 'al'; there are: all, same, count"),
+        (
+            b'{"consumer": "all", "acks": true}\n',
+            'who acknowledges says "acks": true and "format": "frames"',
+        ),
+        (
+            b'{"consumer": "all", "acks": true, "format": "frames"}\n',
+            "'all' reads the graph, which makes nothing again; only the matches of queries are acknowledged",
+        ),
         (b'{"consumer": 1}\n', "a consumer's name is text, not 1"),
         (b'{"consumer": "all", "format": "xml"}\n', "there is no format 'xml'; there are: lines, frames"),
         (
             b'{"drink": "tea"}\n',
-            'the first line is to name a consumer, such as {"consumer": "plant"}, or one of: stats',
+            'the first line is to name a consumer, such as {"consumer": "plant"}, or one of: again, stats',
         ),
         (b"[]\n", "the first line is to be an object of JSON"),
         (b"\xff\n", "the first line is to be an object of JSON: expected value at line 1 column 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -26,7 +27,9 @@ from cepheid.app.builder import Builder, Producer, within
 from cepheid.service import Engine, Received
 from cepheid.service.arrays import RecordLayout, row_bytes
 from tests.reference.graph import FATES, Consumer, Delivery, Graph, Operator, Stream, VirtualClock
+from tests.service.compiled import compiled
 from tests.service.graphs import graphs, spec_of
+from tests.service.waiting import until
 
 HOUR = 3600 * 1_000_000
 
@@ -263,6 +266,73 @@ def test_an_operator_that_never_returns_is_named(capfd: pytest.CaptureFixture[st
         assert received is not None
         release.set()
     assert re.search(r"operator 'sleeper' has not returned for \d+ ms", capfd.readouterr().err)
+
+
+ENDLESS = """
+volatile int64_t is_endless = 1;
+OPERATOR(endless) {
+    while (is_endless);
+    return 0;
+}
+"""
+
+
+def test_an_operator_that_spins_loses_its_priority_until_it_returns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    library = ctypes.CDLL(str(compiled(tmp_path, ENDLESS)))
+    build = Builder("b", levels=["high", "low"])
+    stream = build.stream("s", {"x": "float"})
+    build.consumer("bad", build.native("spinner", stream, output={"x": "int"}), level="high")
+    build.consumer("good", build.threshold("fine", stream, above=1.0), level="low")
+    real_time, ordinary = (os.SCHED_RR, 80), (os.SCHED_OTHER, 0)
+    with Engine(build.build(), functions={"spinner": library.endless}, cores=2) as engine:
+        engine.push("s", {"x": 2.0})
+        until(lambda: threads_of_this_process()["cep-work-0"] == {real_time, ordinary})
+        ctypes.c_int64.in_dll(library, "is_endless").value = 0
+        until(lambda: threads_of_this_process()["cep-work-0"] == {real_time})
+        assert engine.consumer("good").get(10) is not None
+    said = r"operator 'spinner' has not returned for \d+ ms; until it does, its thread has no real-time priority"
+    assert len(re.findall(said, capfd.readouterr().err)) == 1
+
+
+BURNING = """
+OPERATOR(burn) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t end = now.tv_sec * 1000000000 + now.tv_nsec + 20000000;
+    do clock_gettime(CLOCK_MONOTONIC, &now); while (now.tv_sec * 1000000000 + now.tv_nsec < end);
+    *(double *)out[0] = 2;
+    return 1;
+}
+"""
+
+
+def test_a_highest_level_with_too_much_to_do_leaves_time_to_the_lowest(tmp_path: Path) -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    burn = ctypes.CDLL(str(compiled(tmp_path, BURNING))).burn
+    cores = len(os.sched_getaffinity(0))
+    build = Builder("b", levels=["high", "low"])
+    stream = build.stream("s", {"x": "float"}, valid_for="1h", period="1ms")
+    for number in range(cores):
+        hot = build.native(f"hot{number}", stream, output={"x": "float"})
+        build.consumer(f"high{number}", hot, level="high")
+        build.consumer(f"low{number}", build.threshold(f"cold{number}", hot, above=1.0), level="low")
+    functions = {f"hot{number}": burn for number in range(cores)}
+    with Engine(build.build(), functions=functions, cores=cores) as engine:
+        for _ in range(64):
+            engine.push("s", {"x": 1.0})
+        assert engine.settle(60)
+        assert engine.stats()["levels"]["high"]["pauses"] > 0
+        engine.write_trace(tmp_path / "trace.json")
+    begun = [one for one in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if one["ph"] == "B"]
+    # While more than a second of work waited above, on every core, what was done was shared, and went on below.
+    assert sum(one["name"] == "hot0" for one in begun) > 50
+    above = max(one["ts"] for one in begun if one["name"] == "hot0")
+    assert min(one["ts"] for one in begun if one["name"] == "cold0") < above
 
 
 def _blocked(build: Builder, name: str, *inputs: Producer) -> tuple[threading.Event, Callable[[Any], None]]:
@@ -575,6 +645,11 @@ def test_levels_are_real_time_priorities_but_the_lowest() -> None:
         assert found["cep-move-1"] == {(os.SCHED_RR, 76)}
         assert found["cep-work-2"] == {(os.SCHED_OTHER, 0)}
         assert "cep-move-2" not in found
+    levels = [f"level{number}" for number in range(30)]
+    build = Builder("b", levels=levels)
+    build.consumer("a", build.threshold("first", build.stream("s", {"x": "float"}), above=1.0), level="level0")
+    with Engine(build.build(), cores=1) as engine:
+        assert "there are 30 levels, more than thread priorities: from 'level26' on" in engine.notices[0]
     with Engine(_three_levels().build(), cores=1, prioritised=False):
         time.sleep(0.1)
         found = threads_of_this_process()

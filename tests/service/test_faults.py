@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -164,6 +165,25 @@ def test_a_supplier_that_never_reads_what_it_is_told(intake: Start, tmp_path: Pa
                 if found.kind is Kind.ACK:
                     told = int.from_bytes(found.payload[8:16], "little")
     assert len(dead_letters(tmp_path)) == 100_000
+
+
+def test_who_finds_no_descriptor_left_is_taken_when_there_is_one(intake: Start) -> None:
+    process = intake(durability="each")
+    assert works(process, air(1))
+    time.sleep(0.5)  # what is opened at the start is open, or closed again
+    pid = process.process.pid
+    highest = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 3, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    *others, last = [connected(process) for _ in range(40)]
+    last.sendall(HELLO)
+    last.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        last.recv(1)
+    for other in others:
+        other.close()
+    last.settimeout(30)
+    assert Kind.WELCOME in {found.kind for found in Frames().feed(last.recv(1 << 16))}
+    last.close()
 
 
 def memory_of(process: IntakeProcess) -> int:
@@ -342,10 +362,16 @@ def test_a_file_that_may_not_grow_is_an_error_until_it_may(intake: Start, tmp_pa
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of 12 MB."""
+def small_disk(folder: Path, kind: str) -> Iterator[Path]:
+    """A file system of 12 MB, in memory, where the log is written at once, or on disk."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "cepheid-test", str(folder)]
+    if kind == "ext4":
+        image = folder.with_suffix(".ext4")
+        with image.open("wb") as made:
+            made.truncate(14_000_000)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0", str(image)], check=True)
+        mount = ["mount", "-o", "loop", str(image), str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small file system needs root, and the right to mount")
     try:
@@ -355,10 +381,11 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @pytest.mark.parametrize("segment_bytes", [1_000_000, 64_000_000])
-def test_a_full_disk_is_an_error_until_there_is_room(tmp_path: Path, segment_bytes: int) -> None:
+def test_a_full_disk_is_an_error_until_there_is_room(tmp_path: Path, segment_bytes: int, kind: str) -> None:
     with ExitStack() as stack:
-        disk = stack.enter_context(small_disk(tmp_path / "disk"))
+        disk = stack.enter_context(small_disk(tmp_path / "disk", kind))
         begin = stack.enter_context(starting(disk))
         options = {
             "durability": "interval 10ms",

@@ -18,6 +18,7 @@ from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 from cepheid.service.intake import PRIORITY, IntakeConfig, IntakeError, IntakeThread, config_of, start
+from cepheid.service.log import LogReader
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import (
     AIR,
@@ -33,6 +34,7 @@ from tests.service.intakes import (
     say,
     tail_of,
 )
+from tests.service.threads import of_threads
 
 
 def test_events_come_out_as_they_went_in(intake: Start, tmp_path: Path) -> None:
@@ -409,18 +411,22 @@ def test_an_application_without_a_log_has_no_intake(tmp_path: Path) -> None:
         config_of(load(tmp_path / "plant.yaml"))
 
 
-def test_a_real_time_priority_is_the_loops_alone(intake: Start) -> None:
-    """The thread that syncs may be delayed; the one that takes events may not."""
+def test_real_time_priorities_are_those_of_who_takes_and_keeps_events(intake: Start) -> None:
+    """Threads that bring events to disk are just below the one that takes them; those who read for others have none."""
     process = intake(priority=5, listen=["tcp:127.0.0.1:0"])
     pid = process.process.pid
     if not process.realtime:
         assert os.getpriority(os.PRIO_PROCESS, pid) <= 0
         pytest.skip("no right to a real-time priority here")
     assert os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
-    assert read(process.address) == []
-    others = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if int(task.name) != pid]
-    assert others
-    assert {os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in others} == {os.SCHED_OTHER}
+    with LogReader(process.address) as reader:
+        assert list(reader) == []
+        names = of_threads(pid, "comm")
+        keep = [task for task, name in names.items() if name == "log-sync\n"]
+        give = [task for task, name in names.items() if name == "log-reader\n"]
+        assert {os.sched_getscheduler(task) for task in keep} == {os.SCHED_RR}
+        assert {os.sched_getparam(task).sched_priority for task in keep} == {4}
+        assert {os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in give} == {os.SCHED_OTHER}
 
 
 def test_an_intake_inside_the_program(tmp_path: Path) -> None:

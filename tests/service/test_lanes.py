@@ -103,7 +103,7 @@ def test_matches_are_those_of_match_through_a_kill(tmp_path: Path) -> None:
         assert one.end == one.time + 3_600_000_000
 
 
-def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path) -> None:
+def test_queries_share_and_find_what_each_finds_alone(tmp_path: Path) -> None:
     ranges = "FROM (?a, air), (?b, air)"
     pair = "JOIN (?b.flow > ?a.flow) SEQ (?a, ?b) WINDOW (?a, ?b, 1s) MATCH NEXT"
     queries = {
@@ -112,7 +112,10 @@ def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path)
         "triple": f"SELECT ?c.flow {ranges}, (?c, air) {pair.replace('?b) WINDOW', '?b, ?c) WINDOW')}"
         " JOIN (?c.flow < ?a.flow) WINDOW (?a, ?c, 5ms)",
     }
-    listed = "\n".join(f'  {name}: {{engine: service, text: "{text}"}}' for name, text in queries.items())
+    levels = {"pair": "critical", "again": "background", "triple": "background"}
+    listed = "\n".join(
+        f'  {name}: {{level: {levels[name]}, engine: service, text: "{text}"}}' for name, text in queries.items()
+    )
     head, _, rest = APPLICATION.partition("queries:\n")
     (tmp_path / "app.yaml").write_text(f"{head}queries:\n{listed}\n{rest[rest.index('service: {listen') :]}")
     app = load(tmp_path / "app.yaml")
@@ -132,6 +135,15 @@ def test_queries_of_a_level_share_and_find_what_each_finds_alone(tmp_path: Path)
                 found = [engine.matches(name).get(timeout=10) for _ in wanted]
                 assert [one and one.match for one in found] == wanted
                 assert all(one and one.end == one.match.time + 3_600_000_000 for one in found)
+        engine.write_trace(tmp_path / "trace.json")
+        moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        threads = {one["tid"]: one["args"]["name"] for one in moments if one["name"] == "thread_name"}
+        at_work = {threads[one["tid"]] for one in moments if one["ph"] == "B" and one["name"] == "batch"}
+        assert at_work == {"queries-critical", "queries-background"}
+        kept = json.loads((tmp_path / "log" / "lanes.json").read_text())
+        lanes = {key.split()[0]: lane for key, lane in kept.items() if key != "version"}
+        # An equal pattern runs once, where its most important query does; one that only begins alike stays.
+        assert lanes == {"pair": "queries-critical", "again": "queries-critical", "triple": "queries-background"}
 
 
 def test_a_lane_has_the_priority_of_its_level(tmp_path: Path) -> None:

@@ -31,6 +31,20 @@ def test_from_any_offset_from_disk_and_over_sockets(intake: Start, tmp_path: Pat
             assert [each.event for each in found] == [air(n) for n in range(offset, 200)]
 
 
+def test_dead_letters_are_read_from_elsewhere_too(intake: Start, tmp_path: Path) -> None:
+    process, log = intake(listen=["tcp:127.0.0.1:0"]), tmp_path / "log"
+    with Supplier(process.address) as supplier:
+        supplier.push(air(1))
+        supplier.push_json([b'{"stream": "air", "id": 2, "time": 3, "flow": "much"}'])
+        supplier.flush()
+    elsewhere = f"{process.address}/dead"
+    (letter,) = read(elsewhere)
+    assert [letter] == read(log / "dead")
+    assert letter.event.attributes["code"] == "wrong-type"
+    commit(elsewhere, "archive", 1)
+    assert (log_committed(log / "dead", "archive"), log_committed(log, "archive")) == (1, None)
+
+
 @pytest.mark.parametrize("remote", [False, True], ids=["disk", "tcp"])
 def test_what_comes_is_followed(intake: Start, tmp_path: Path, remote: bool) -> None:
     process = intake(listen=[f"unix:{tmp_path / 'intake.sock'}", "tcp:127.0.0.1:0"])

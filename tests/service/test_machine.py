@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import os
+import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -21,8 +24,10 @@ from cepheid.service.client import ConsumerClient, read_stats
 from cepheid.service.intake import IntakeError
 from cepheid.service.supplier import Supplier, SupplierError
 from tests.service.intakes import Start, air, logged
-from tests.service.test_delivery import collected, until
+from tests.service.test_delivery import collected
 from tests.service.test_service import children, service
+from tests.service.threads import of_threads
+from tests.service.waiting import until
 
 #: Stands between a process and the C library; a page that it shares with the test says what it does.
 SHIM = r"""
@@ -136,7 +141,8 @@ def test_a_sync_that_fails_acknowledges_nothing_and_says_so(
         assert supplier.acknowledged == 1
         # The intake does not go on with a log of which it can't say what is in it.
         assert process.process.stdout is not None
-        assert "syncing the log failed: Input/output error" in json.loads(process.process.stdout.readline())["error"]
+        said = json.loads(process.process.stdout.readline())["error"]
+        assert re.match(r"keeping the log failed: syncing .*\.log: Input/output error", said)
         assert process.process.wait(30) != 0
         # The next one reads what there is, and the supplier sends the rest again.
         shim.fail_syncs(False)
@@ -183,6 +189,7 @@ graph:
 consumers:
   out: {input: every, level: high}
 queries:
+  direct: {level: high, engine: service, text: "SELECT ?a.flow FROM (?a, air)"}
   alone:
     level: high
     engine: service
@@ -193,7 +200,7 @@ service: {listen: "unix:supply.sock", deliver: "unix:deliver.sock", log: {path: 
 
 def test_a_clock_that_steps(shim: Shim, tmp_path: Path) -> None:
     with (
-        service(tmp_path, application=CLOCKS),
+        service(tmp_path, application=CLOCKS) as process,
         Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
         ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "out") as consumer,
         ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "alone") as matched,
@@ -204,10 +211,18 @@ def test_a_clock_that_steps(shim: Shim, tmp_path: Path) -> None:
         readings = shim.clock_readings
         assert readings > 0, "the service reads the clock that the shim gives it"
 
-        def push(number: int) -> set[str]:
-            """An event of now, by the right clock; its marks when it comes."""
+        engine = children(process)["cepheid.service.process"]
+
+        def push(number: int, step: float | None = None) -> set[str]:
+            """An event of now, by the right clock; its marks when it comes, with a step while it is on its way."""
+            if step is not None:
+                os.kill(engine, signal.SIGSTOP)
+                until(lambda: states(engine) == {"T"})
             supplier.push(Event("air", number, time.time_ns() // 1000, {"flow": float(number)}))
             supplier.flush()
+            if step is not None:
+                shim.step(step)
+                os.kill(engine, signal.SIGCONT)
             until(lambda: found and found[-1].id == number)
             return set(found[-1].marks)
 
@@ -215,27 +230,30 @@ def test_a_clock_that_steps(shim: Shim, tmp_path: Path) -> None:
         until(lambda: [one.attributes["flow"] for one in matches] == [1.0])
         # Ahead for a moment, in which streams are idle: events are judged by the clock there is, but what waits for
         # time does not take the hours for passed.
-        shim.step(5)
-        assert push(2) == {"stale"}
+        assert push(2, step=5) == {"stale"}
         time.sleep(1)
         shim.step(0)
         assert push(3) == set()
         until(lambda: [one.attributes["flow"] for one in matches] == [1.0, 2.0, 3.0])
         # Back: nothing is stale before its time, and nothing waits for the clock to come there again but who must.
-        shim.step(-5)
-        assert push(4) == set()
-        shim.step(0)
-        assert push(5) == set()
+        assert push(4, step=-5) == set()
+        assert push(5, step=0) == set()
         until(lambda: [one.attributes["flow"] for one in matches] == [1.0, 2.0, 3.0, 4.0, 5.0])
         stats = read_stats(deliver)
         assert stats["streams"]["air"]["events"]["used"] == 5
+        assert stats["queries"]["direct"]["latency"]["count"] == 5
         for spans in latencies(stats):
             assert all(0 <= value < 60_000_000_000 for value in spans.values() if isinstance(value, int | float)), spans
 
 
+def states(pid: int) -> set[str]:
+    """Of the threads of a process."""
+    return {said.rpartition(")")[2].split()[0] for said in of_threads(pid, "stat").values()}
+
+
 def latencies(stats: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The histograms in the books, in nanoseconds or what they count."""
-    for part in ("consumers", "levels", "operators"):
+    for part in ("consumers", "levels", "operators", "queries"):
         for book in stats[part].values():
             yield from (value for key, value in book.items() if key in ("latency", "run") and value)
 

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
+from numba import types
 
 from cepheid._native import VirtualClock
 from cepheid.app.builder import Builder, Producer
@@ -251,21 +253,28 @@ def test_a_c_function_is_called_with_its_attributes(library: Path) -> None:
     assert bench.trouble("n") == 1
 
 
-class Cfunc:
-    """As numba's: the compiled function is at an address."""
-
-    def __init__(self, function: object) -> None:
-        self.address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
-
-    def __call__(self) -> None:
-        raise AssertionError("it is called where it was compiled to")
+def fold(data: Any, length: Any, attributes: int, out: Any, out_length: Any, out_attributes: int) -> int:
+    """The same in Python, for numba."""
+    if length[0] <= 0:
+        return int(length[0])
+    values = numba.carray(data[0], length[0], dtype=np.float64)
+    reversed_values = numba.carray(out[1], length[0], dtype=np.float64)
+    total = float(numba.carray(data[1], 1, dtype=np.int64)[0])
+    for place in range(length[0]):
+        total += values[place]
+        reversed_values[length[0] - 1 - place] = values[place]
+    numba.carray(out[0], 1, dtype=np.float64)[0] = total
+    out_length[1] = length[0]
+    return 1
 
 
 def test_a_c_function_in_each_form_runs_on_the_worker(library: Path) -> None:
-    fold = ctypes.CDLL(str(library)).fold
-    address = ctypes.cast(fold, ctypes.c_void_p).value
+    in_c = ctypes.CDLL(str(library)).fold
+    address = ctypes.cast(in_c, ctypes.c_void_p).value
     assert address is not None
-    for function in (fold, address, Cfunc(fold)):
+    pointers, lengths = types.CPointer(types.voidptr), types.CPointer(types.int64)
+    signature = types.int64(pointers, lengths, types.int64, pointers, lengths, types.int64)
+    for function in (in_c, address, numba.cfunc(signature)(fold)):
         build = Builder("b")
         stream = build.stream("s", {"x": "array<float>", "bias": "int"})
         build.consumer("c", build.native("n", stream, output={"y": "float", "copy": "array<float>"}))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -224,6 +226,11 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         for number in range(20):
             supplier.push(Event("air", number, time.time_ns() // 1000, {"sensor": "D105", "flow": 9.0}))
         supplier.flush()
+        with socket.socket(socket.AF_UNIX) as terminal:
+            terminal.connect(str(tmp_path / "supply.sock"))
+            terminal.sendall(b'{"stream": "air", "id": 1}\n')
+            terminal.shutdown(socket.SHUT_WR)
+            terminal.recv(1000)
         wait_for(tmp_path, 20)
         deadline = time.monotonic() + 30
         while read_stats(f"unix:{tmp_path / 'deliver.sock'}")["queries"]["strong"]["found"] < 20:
@@ -235,6 +242,15 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         assert "cepheid_log_accepted_total 20" in page
         assert 'cepheid_level_latency_seconds{level="critical",quantile="0.99"} 0.' in page
         assert 'cepheid_query_found_total{query="strong"} 20' in page
+        assert 'cepheid_operator_used_total{operator="high"} 20' in page
+        assert "cepheid_intake_late_total 0\n" in page
+        assert "cepheid_intake_accepted_total 20" in page
+        assert 'cepheid_intake_dead_letters_total{code="' in page
+        for counter in ("stale", "relative", "failed"):
+            assert f'cepheid_level_{counter}_total{{level="critical"}} 0' in page
+        for counter in ("replaced", "shed", "expired"):
+            assert f'cepheid_consumer_{counter}_total{{consumer="alarm"}} ' in page
+            assert f'cepheid_stream_{counter}_total{{stream="air"}} ' in page
         assert 'cepheid_query_latency_seconds_count{query="strong"} 20' in page
         spans = dict(
             re.findall(r'cepheid_query_latency_seconds\{query="strong",quantile="([0-9.]+)"\} ([0-9.]+)', page)
@@ -253,7 +269,9 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         console = Console(width=120, file=io.StringIO())
         console.print(view(stats, stats, 1.0))
         drawn = console.file.getvalue()  # type: ignore[attr-defined]
-        assert all(word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20"))
+        assert all(
+            word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20", "1 dead letters")
+        )
         # The matches of the query: how many a second, and how long they took.
         (row,) = (line for line in drawn.splitlines() if "strong" in line)
         latency = stats["queries"]["strong"]["latency"]
@@ -262,6 +280,28 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"
+        screen, its_end = pty.openpty()
+        top = subprocess.Popen([*COMMAND, "top", "app.yaml", "--every", "0.1"], cwd=tmp_path, stdout=its_end)
+        os.close(its_end)
+        drawn_until(screen, "alarm")
+        process.send_signal(signal.SIGSTOP)  # so that there is no engine for a while
+        os.kill(children(process)["cepheid.service.process"], signal.SIGKILL)
+        drawn_until(screen, "the engine does not answer")
+        process.send_signal(signal.SIGCONT)
+        drawn_until(screen, "accepted", without="the engine does not answer")
+        top.kill()
+        top.wait()
+        os.close(screen)
+
+
+def drawn_until(terminal: int, words: str, without: str | None = None) -> None:
+    """Reads what is drawn on a terminal until it has some words, and has not others."""
+    drawn, deadline = "", time.monotonic() + 30
+    while words not in drawn or (without is not None and without in drawn):
+        assert time.monotonic() < deadline, drawn
+        assert select.select([terminal], [], [], 30)[0], drawn
+        # A look is drawn from the upper left corner on.
+        drawn = (drawn + os.read(terminal, 1 << 16).decode(errors="replace")).rpartition("\x1b[H")[2]
 
 
 def test_the_page_for_prometheus_asks_for_the_token() -> None:

@@ -26,7 +26,8 @@ APP = """
     streams:
       made: {{attributes: {{x: float, n: int, on: bool, room: string}}, source: {{kind: rate, per_second: 200}}}}
       told: {{attributes: {{word: string}}, source: {{kind: python, function: "own_source:words"}}}}
-      air: {{attributes: {{flow: float}}, source: {{kind: mqtt, broker: "127.0.0.1:{port}", topic: "air/+"}}}}
+      air: {{attributes: {{flow: float}}, source: {{kind: mqtt, broker: "127.0.0.1:{port}", topic: "air/+",
+                                                  version: 3.1.1, user: plant, password_file: secret}}}}
     service: {{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {{path: log}}}}
 """
 FUNCTION = """
@@ -74,14 +75,19 @@ def test_sources_of_all_kinds_reach_the_log(tmp_path: Path) -> None:
         until(lambda: len(ids(tmp_path, "made")) > 20, tmp_path)
         until(lambda: ids(tmp_path, "told") == [0, 1, 2], tmp_path)
         until(lambda: "RuntimeError: no more words; it is tried again" in (tmp_path / "said").read_text(), tmp_path)
-        with mosquitto(tmp_path, port):  # it comes later than the service
+        (tmp_path / "secret").write_text("sesame\n")
+        with mosquitto(tmp_path, port, "sesame"):  # it comes later than the service
             sent = json.dumps({"id": 1, "time": 5, "flow": 2}).encode()
 
             def arrives() -> bool:
-                publish.single("air/1", sent, 1, hostname="127.0.0.1", port=port)
+                publish.single(
+                    "air/1", sent, 1, hostname="127.0.0.1", port=port, auth={"username": "plant", "password": "sesame"}
+                )
                 return ids(tmp_path, "air") == [1]
 
             until(arrives, tmp_path)
+        # So mosquitto calls MQTT 3.1.1.
+        assert "as cepheid-plant-air (p2," in (tmp_path / "mosquitto.log").read_text()
         first = sources_of(process)
         os.kill(first, signal.SIGKILL)
         until(lambda: sources_of(process) not in (0, first), tmp_path)

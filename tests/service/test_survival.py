@@ -25,16 +25,11 @@ from cepheid.service.client import ConsumerClient, read_stats
 from cepheid.service.log import LogReader
 from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
+from tests.service.compiled import compiled
 from tests.service.test_service import APPLICATION, air, children, service, wait_for
+from tests.service.waiting import until
 
 ENGINE, INTAKE, SOURCES = (f"cepheid.service.{name}" for name in ("process", "intake", "sources"))
-
-
-def until(is_so: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert is_so()
 
 
 def is_alive(pid: int) -> bool:
@@ -120,7 +115,10 @@ def test_a_dead_engine_is_noticed_within_a_tenth_of_a_second(tmp_path: Path) -> 
     with service(tmp_path) as process:
         taken = []
         for _ in range(4):
+            until(lambda: children(process).keys() == {ENGINE, INTAKE})
             before = children(process)[ENGINE]
+            # Also while the intake is started again.
+            os.kill(children(process)[INTAKE], signal.SIGKILL)
             os.kill(before, signal.SIGKILL)
             killed = time.monotonic()
             while children(process).get(ENGINE, before) == before:
@@ -274,6 +272,46 @@ def test_operators_that_throw_or_never_return_are_named_and_the_rest_goes_on(tmp
         _, said = process.communicate(timeout=60)
         assert "operator 'endless' has not returned for 1" in said
         assert process.returncode == 0
+
+
+POISONED = """
+OPERATOR(halved) {
+    double flow = *(const double *)data[1];
+    if (flow < 0) abort();
+    *(double *)out[0] = flow / 2;
+    return 1;
+}
+"""
+
+
+def test_an_engine_that_dies_again_and_again_leaves_the_intake_at_work(tmp_path: Path) -> None:
+    compiled(tmp_path, POISONED)
+    with_half = "  half: {kind: KIND}\nconsumers:\n  of_half: {input: half, level: critical}\n"
+    native = "native, inputs: [air], library: ./own.so, symbol: halved, output: {flow: float}"
+    fatal = APPLICATION.replace("consumers:\n", with_half.replace("KIND", native))
+    deliver = f"unix:{tmp_path / 'deliver.sock'}"
+    with (
+        service(tmp_path, application=fatal) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}", patience=1) as supplier,
+    ):
+        assert process.stderr is not None
+        intake = children(process)[INTAKE]
+        supplier.push(air(0, flow=-1.0))
+        supplier.flush()
+        # One that dies before it is ready is not said to have been started again.
+        said = next(line for line in process.stderr if "and was started again" not in line)
+        assert said.startswith("the engine died with code -6, 10 times in a row; the other parts go on")
+        for number in range(1, 50):
+            supplier.push(air(number))
+        supplier.flush()
+        assert children(process)[INTAKE] == intake
+        # As the message says: the file is corrected, and applied.
+        own = fatal.replace(native, "map, inputs: [air], select: '?e.flow / 2 AS flow'")
+        (tmp_path / "app.yaml").write_text(own.replace("LOG", "{path: log, durability: each}"))
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline() == "the application was applied:\n"
+        until(lambda: read_stats(deliver)["consumers"]["of_half"]["came"] == 50)
+        assert children(process)[INTAKE] == intake
 
 
 READER = """

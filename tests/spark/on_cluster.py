@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from cepheid.history.log_source import register
 from cepheid.spark.clocks import Live
 from cepheid.spark.session import session
-from tests.conftest import SPARK_FOR_TESTS
+from tests.conftest import JAVA_FOR_TESTS, SPARK_FOR_TESTS
 from tests.history.test_log_source import TOKEN
 from tests.spark.suite import ON_CLUSTER, by_name, together
 from tests.spark.test_streaming import SCHEMA, read
@@ -49,7 +49,7 @@ def main(master: str, folder: str, address: str) -> None:
     settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
     # Both executors get something to do, though what there is would fit one task.
     even = {"spark.sql.adaptive.enabled": "false", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
-    even["spark.executor.extraJavaOptions"] = SPARK_FOR_TESTS["spark.driver.extraJavaOptions"]
+    even["spark.executor.extraJavaOptions"] = JAVA_FOR_TESTS
     spark = session("cluster", **SPARK_FOR_TESTS | loopback | settings | even)
     matches = together(spark.read.schema(SCHEMA).json(f"{folder}/in"))
     rows = matches.mapInArrow(signed, "name STRING, id STRING, executor BIGINT").collect()

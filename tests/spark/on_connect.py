@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 import cepheid.spark
 from cepheid.spark.clocks import Live
 from cepheid.spark.java import find_java
-from tests.conftest import SPARK_FOR_TESTS
 from tests.history.test_graphs import application, frame_of
 from tests.history.test_graphs import events as graph_events
 from tests.spark.killed_stream import QUERY
@@ -33,7 +32,6 @@ def main(folder: str) -> None:
     # The server is started by pyspark, and takes what it is to be from here.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    conf["spark.driver.extraJavaOptions"] = SPARK_FOR_TESTS["spark.driver.extraJavaOptions"]
     given = " ".join(f"--conf {name}={value}" for name, value in conf.items())
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{given} pyspark-shell"
     spark = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -15,18 +15,20 @@ from pyspark.sql import DataFrame
 import cepheid.spark
 from cepheid.spark.clocks import Live
 from cepheid.spark.matching import NoKey
-from tests.spark.test_matching import QUERIES
+from tests.spark.test_matching import QUERIES, known
 from tests.spark.test_streaming import NOW
 
 #: Those that run as streams on the cluster too: an operator with state each, which take their time to start.
-ON_CLUSTER: Final = ("pair", "absent", "many", "session", "no_key")
+ON_CLUSTER: Final = ("pair", "absent", "many", "session", "no_key", "batch", "any", "path")
 
 
 def together(events: DataFrame, live: Live | None = None, names: Iterable[str] = QUERIES) -> DataFrame:
     """The matches of all queries: name, id. On a stream it is one query of Spark with an operator for each."""
 
     def matches(name: str) -> DataFrame:
-        found = events.transform(cepheid.spark.match(QUERIES[name], stream="stream", now=NOW, live=live))
+        found = events.transform(
+            cepheid.spark.match(QUERIES[name], knowledge=known(), stream="stream", now=NOW, live=live)
+        )
         return found.selectExpr(f"'{name}' AS name", "id")
 
     with warnings.catch_warnings():

@@ -205,17 +205,17 @@ def test_a_column_of_arrivals_orders_what_tasks_read() -> None:
     query = checked(PAIR)
     schema = pa.schema([("id", pa.int64()), ("time", pa.int64()), ("attribute_0", pa.string())])
     columns: dict[str, list[Any]] = {
-        "id": [1, 2, 3],
-        "time": [30, 10, 20],
-        "attribute_0": ["r"] * 3,
-        "arrival": [2, 0, 1],
-        "bucket": [0, None, 0],
+        "id": [1, 2, 3, 4],
+        "time": [30, 10, 20, 15],
+        "attribute_0": ["r"] * 4,
+        "arrival": [2, 0, 1, 2],
+        "bucket": [0, None, 0, 0],
     }
     kinds = [*schema, pa.field("arrival", pa.int64()), pa.field("bucket", pa.int32())]
     batches = pa.table(columns, schema=pa.schema(kinds)).to_batches(max_chunksize=1)
     (packed,) = packing(query, Live(1, arrival="at"))(iter(batches))
     rows = unpack(packed.column("packed")[0].as_py()).to_pylist()
-    assert [(row["id"], row["\0seen"]) for row in rows] == [(3, 20), (1, 30)]
+    assert [(row["id"], row["\0seen"]) for row in rows] == [(3, 20), (1, 30), (4, 20)]  # the last two side by side
 
 
 def test_an_idle_stream_follows_the_clock() -> None:

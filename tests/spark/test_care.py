@@ -39,6 +39,13 @@ def filled(spark: SparkSession, folder: Path, archive: Archive) -> None:
     archive_files(spark, [AIR], folder / "in", "jsonl", archive, files_per_batch=1)
 
 
+def called(*arguments: str | Path) -> str:
+    """What `cepheid archive` says."""
+    done = CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
 def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None:
     archive = Archive(str(tmp_path / "archive"))
     filled(spark, tmp_path, archive)
@@ -47,7 +54,15 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
     assert air.size is not None
     assert air.size > 1000
     assert (letters.rows, letters.files) == (1, 1)
-    assert compact(spark, archive, [AIR])["air"] == (6, 2)
+    (tmp_path / "app.yaml").write_text(
+        "name: a\nstreams: {air: {attributes: {room: string, levels: array<float>}}}\narchive: {path: archive}\n"
+    )
+    told = called("stats", tmp_path / "app.yaml").splitlines()
+    assert told[1].split()[:5] == ["air", "6", "0", "2", "6"]
+    assert told[1].endswith("2012-05-07 09:00:00, 2012-05-08 09:00:02")
+    assert "air: 6 files, now 2\n" in called("compact", tmp_path / "app.yaml")
+    called("export", tmp_path / "app.yaml", "air", tmp_path / "one", "--from", "2012-05-08", "--format", "jsonl")
+    assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "one").glob("*.jsonl")) == 3
     export(read(spark, archive, AIR), AIR, tmp_path / "lines", "jsonl")
     kept = [json.loads(line) for file in (tmp_path / "lines").glob("*.jsonl") for line in file.read_text().splitlines()]
     assert sorted(event["id"] for event in kept) == list(range(6))

@@ -19,6 +19,8 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
+from cepheid.service.log import log_committed
+from cepheid.service.supplier import Supplier
 from tests.history.test_log_source import TOKEN, push
 from tests.service.intakes import air, starting
 from tests.spark.suite import ON_CLUSTER, by_name
@@ -28,6 +30,19 @@ from tests.spark.test_streaming import NOW, arrivals, delta_rows, finished, writ
 pytestmark = pytest.mark.spark
 
 AIR = Stream("air", {"sensor": Type.STRING, "flow": Type.FLOAT}, id_kind="int")
+#: Its log is in another folder than it says: whoever reads it there finds nothing.
+APP = """
+name: plant
+streams:
+  air: {{attributes: {{sensor: string, flow: float}}, key: sensor, lateness: 10us}}
+archive: {{path: "{folder}/archive"}}
+service: {{listen: "{address}", log: {{path: nowhere}}}}
+queries:
+  near:
+    text: |
+      SELECT ?p.flow FROM (?p, air), (?q, air) WITHIN [1970-01-01, )
+      SEQ (?p, ?q) WINDOW (?p, ?q, 10us) JOIN (?p.sensor = ?q.sensor)
+"""
 
 
 @pytest.fixture
@@ -56,7 +71,15 @@ def checked_air(text: str) -> Checked:
     return checked
 
 
-@pytest.mark.timeout(600)
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "CEPHEID_TOKEN": TOKEN}
+    command, output = [sys.executable, "-m", module, *arguments], subprocess.PIPE
+    return subprocess.run(
+        command, env={**os.environ, **own}, stdout=output, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+@pytest.mark.timeout(900)
 def test_matches_are_made_in_the_executors(master: str, tmp_path: Path) -> None:
     """The suite as a batch; and as a stream, in the middle of which an executor is killed."""
     cuts = [0, 130, 131, 270, 400]
@@ -64,14 +87,16 @@ def test_matches_are_made_in_the_executors(master: str, tmp_path: Path) -> None:
     with starting(tmp_path) as begin:
         intake = begin(listen=["tcp:127.0.0.1:0"], token=TOKEN)
         push(intake, [air(i, i * 10) for i in range(100)])
-        program = subprocess.run(
-            [sys.executable, "-m", "tests.spark.on_cluster", master, str(tmp_path), intake.address],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        with Supplier(intake.address, token=TOKEN) as supplier:
+            supplier.push_json([b'{"stream": "air", "id": 100, "time": 1, "flow": "much"}'])
+            supplier.flush()
+        program = run("tests.spark.on_cluster", master, str(tmp_path), intake.address)
+        (tmp_path / "driver").mkdir()
+        (tmp_path / "driver" / "app.yaml").write_text(APP.format(folder=tmp_path, address=intake.address))
+        own = ["spark.driver.host=127.0.0.1", "spark.executor.memory=512m", "spark.sql.shuffle.partitions=2"]
+        options = ["--once", "--master", master, *(text for one in own for text in ("--conf", one))]
+        pipeline = run("cepheid.cli.main", "pipeline", str(tmp_path / "driver" / "app.yaml"), *options)
+    assert pipeline.returncode == 0, pipeline.stdout
     assert program.returncode == 0, program.stdout
     batch, log, stream = (json.loads(line) for line in program.stdout.splitlines() if line.startswith("{"))
     for name, text in QUERIES.items():
@@ -91,3 +116,10 @@ def test_matches_are_made_in_the_executors(master: str, tmp_path: Path) -> None:
     ids = [[ref[1] for ref in m.events.values() if isinstance(ref, tuple)] for m in expected(QUERIES["pair"], NOW)]
     for cut in cuts[1:-1]:
         assert any(min(place[i] for i in pair) < cut <= max(place[i] for i in pair) for pair in ids)
+
+    # The application has all of the log, though nothing could read it by its folder.
+    archive = tmp_path / "archive"
+    assert sorted(delta_rows(archive / "air", "id", "log_offset")) == [(i, i) for i in range(100)]
+    assert [reason for (reason,) in delta_rows(archive / "_dead_letters", "code")] == ["wrong-type"]
+    assert len(delta_rows(archive / "_matches" / "near", "id")) == 97  # up to the watermark
+    assert log_committed(tmp_path / "log", "archive") == 100

@@ -47,7 +47,7 @@ def test_fetched_once_with_one_line(ivy: Ivy, tmp_path: Path, capsys: pytest.Cap
     assert jars_folder().is_relative_to(tmp_path / "home" / "jars")
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == f"cepheid: fetching the Delta {jars.DELTA_VERSION} jars for Spark into {jars_folder()}\n"
+    assert said.err == f"cepheid: fetching the Delta {jars.DELTA_VERSION} jars into {jars_folder()}\n"
     assert delta_jars() == files
     assert ivy.calls == 1
     assert capsys.readouterr().err == ""

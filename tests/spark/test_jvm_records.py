@@ -12,7 +12,8 @@ from pyspark.sql import functions as sf
 from cepheid.model.records import RecordDecoder, parse_json_line
 from cepheid.model.streams import Stream
 from cepheid.model.types import Misfit, Type
-from cepheid.spark.jvm_records import events_in_jvm, why_not
+from cepheid.plan.real_time import why_not
+from cepheid.spark.jvm_records import events_in_jvm
 
 pytestmark = pytest.mark.spark
 STREAM = Stream(

@@ -72,13 +72,15 @@ def test_few_keys_are_a_condition_and_many_a_broadcast_join(
     assert sorted(map(tuple, joined.collect())) == sorted(map(tuple, listed.collect()))
 
 
-def test_where_on_a_stream(spark: SparkSession, readings: DataFrame, kb: Known, tmp_path: Path) -> None:
+def test_where_and_enrich_on_a_stream(spark: SparkSession, readings: DataFrame, kb: Known, tmp_path: Path) -> None:
     readings.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(readings.schema).parquet(str(tmp_path / "in"))
-    query = stream.transform(where(OFFICE, kb)).writeStream.format("memory").queryName("offices")
+    offices = stream.transform(where(OFFICE, kb)).transform(enrich(kb, "sensor", room=":in"))
+    query = offices.writeStream.format("memory").queryName("offices")
     running = query.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
     running.awaitTermination()
-    assert [row.id for row in spark.table("offices").collect()] == [2]
+    rows = sorted((row.id, row.room.removeprefix(NS)) for row in spark.table("offices").collect())
+    assert rows == [(2, "r1"), (2, "r2")]
     with pytest.raises(NotKnown, match="on a stream only what is indexed"):
         stream.transform(where("PATH {?e :src ?s . ?e :flow ?f . ?s :limit ?f}", kb))
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 import warnings
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import cepheid.spark
+from cepheid.app.known import Known
+from cepheid.app.question import Question, ask
+from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.language.build import Q, event
 from cepheid.language.checker import check
 from cepheid.language.errors import Rejected
@@ -23,6 +27,7 @@ from cepheid.model.time import EPOCH
 from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.matching import NoKey, UnsuitableColumns
+from tests.plan.path_strategies import NS, PREFIXES, knowledge
 
 pytestmark = pytest.mark.spark
 
@@ -69,17 +74,14 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def expected(text: str, now: int = 0, events: list[Event] = EVENTS) -> list[Match]:
-    query = parse(text)
-    only = query.ranges[0].streams[0] if query.ranges else None
-    checked, problems = check(query, Catalogue(STREAMS, only or "a"))
-    assert checked is not None, problems
-    return Matcher(checked, now).matches(events)
+    return Matcher(question(text).checked, now).matches(events)
 
 
 def found(frame: DataFrame, text: str, now: int = 0) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoKey)
-        return frame.transform(cepheid.spark.match(text, stream="stream", now=now)).orderBy("time", "id").collect()
+        asked = cepheid.spark.match(text, knowledge=known(), stream="stream", now=now)
+        return frame.transform(asked).orderBy("time", "id").collect()
 
 
 QUERIES = {
@@ -96,7 +98,7 @@ QUERIES = {
     "absent": """SELECT ?p.id FROM (?p, a), (?n, b) SEQ (?p, NOT ?n) WINDOW (?p, ?n, 2s) JOIN (?p.room = ?n.room)
         FILTER (?n.ok)""",
     "maybe": """SELECT ?p.id, ?o.x FROM (?p, a), (?o, b), (?q, a) SEQ (?p, ?o?, ?q) WINDOW (?p, ?q, 1s)
-        JOIN (?p.room = ?q.room) JOIN (?p.room = ?o.room)""",
+        JOIN (?p.room = ?q.room) JOIN (?p.room = ?o.room) FILTER (?p.ok) FILTER (?o.x > 4)""",
     "several": "SELECT ?p.id FROM (?p, a | b), (?q, b) WINDOW (?p, ?q, 1s) JOIN (?p.room = ?q.room AND ?p.n = ?q.n)",
     "no_key": "SELECT ?p.id FROM (?p, a), (?q, b) SEQ (?p, ?q) WINDOW (?p, ?q, 500ms) FILTER (?p.x > 8)",
     "sliding": "SELECT AVG(?p.x) > 4 AS mean, ?p.room FROM (?p, a) WINDOW (?p, sliding, 3s) GROUP BY ?p.room",
@@ -105,7 +107,29 @@ QUERIES = {
     "session": "SELECT COUNT(?p) AS n FROM (?p, a) WINDOW (?p, session, 1500ms) GROUP BY ?p.room",
     "length": "SELECT MAX(?p.since) AS latest FROM (?p, a) WINDOW (?p, length, 5)",
     "within": f"SELECT ?p.id {PAIR} WITHIN [2012-05-07T09:00:05, now)",
+    "all": """SELECT ?r.id FROM (?p, a), (?q, b), (?r, a) SEQ (ALL(?p, ?q), ?r) WINDOW (?p, ?r, 1s) WINDOW (?q, ?r, 1s)
+        JOIN (?p.room = ?q.room) JOIN (?p.room = ?r.room) FILTER (?p.x > 2) FILTER (?q.ok) FILTER (?r.x > 2)""",
+    "any": """SELECT ?p.id FROM (?p, a), (?q, b), (?r, a) SEQ (?p, ANY(?q, ?r)) WINDOW (?p, ?q, 1s) WINDOW (?p, ?r, 1s)
+        JOIN (?p.room = ?q.room) JOIN (?p.room = ?r.room) FILTER (?r.x > 4)""",
+    "path": """SELECT ?p.id FROM (?p, a), (?q, b) SEQ (?p, ?q) WINDOW (?p, ?q, 500ms) FILTER (?p.x > 4)
+        PATH {?p :src/:in ?wing . ?q :src/:in ?wing . ?wing a :Warm}""",
 }
+_MEANING = {"room": Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}")}
+
+
+@cache
+def known() -> Known:
+    """In which wings of the building the rooms are: one is in two."""
+    turtle = f"@prefix : <{NS}> . :r1 :in :north, :east . :r2 :in :north . :r3 :in :east . :north a :Warm ."
+    return Known(knowledge(turtle), Annotations(dict.fromkeys(STREAMS, _MEANING)), prefixes=PREFIXES)
+
+
+def question(text: str) -> Question:
+    query = parse(text)
+    only = query.ranges[0].streams[0] if query.ranges else None
+    checked, problems = check(query, Catalogue(STREAMS, only or "a", PREFIXES))
+    assert checked is not None, problems
+    return ask(checked, known())
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -33,6 +33,7 @@ from cepheid.spark.pipeline import (
     archive_file_stream,
     archive_files,
     check_run,
+    input_checkpoint,
 )
 from cepheid.spark.sources import InputMissing, read_files
 from cepheid.spark.validate import UNREADABLE, validate
@@ -92,6 +93,16 @@ def test_files_once_then_as_they_come(
     # Read and parsed once, though written to several tables.
     assert [step["numInputRows"] for step in run.query.recentProgress if step["numInputRows"]] == [len(second)]
 
+    # All of it elsewhere, as on another machine: what was archived is not archived again.
+    there = tmp_path / "elsewhere (ünder 2)"
+    there.mkdir()
+    for name in ("in", "archive"):
+        (tmp_path / name).rename(there / name)
+    moved = Archive(str(there / "archive"), archive_format)
+    third = write_input(there / "in", first=4, files=1)
+    assert archive_files(spark, streams, there / "in", "jsonl", moved) == books(truth(third, streams))
+    assert_archived(spark, moved, truth(first + second + third, streams), streams)
+
 
 def test_batch_and_stream_give_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     lines = write_input(tmp_path / "in")
@@ -105,6 +116,10 @@ def test_no_records_then_no_dead_letters(spark: SparkSession, tmp_path: Path, ar
     archive = Archive(str(tmp_path / "archive"), archive_format)
     (tmp_path / "in").mkdir()
     (tmp_path / "in/blank.jsonl").write_bytes(b"\n \n\r\n")
+    # Left by one that was killed when it was about to write down its first batch.
+    offsets = Path(input_checkpoint(archive, tmp_path / "in", "jsonl"), "offsets")
+    offsets.mkdir(parents=True)
+    (offsets / ".0.60904917-e620-4d49-a0f6-a566d3a061b6.tmp").touch()
     assert archive_files(spark, [AIR], tmp_path / "in", "jsonl", archive) == Books(0, {AIR.name: 0}, {})
     (tmp_path / "in/sound.jsonl").write_bytes(airflow(1))
     assert archive_files(spark, [AIR], tmp_path / "in", "jsonl", archive) == Books(1, {AIR.name: 1}, {})

@@ -103,6 +103,11 @@ try:
     session(**{"spark.driver.memory": "nonsense"})
 except SparkNotStarted as error:
     print(error)
+try:
+    session(**{"spark.master": "spark:nowhere"})
+except SparkNotStarted as error:
+    print(error)
 """)
     assert done.returncode == 0, done.stderr
     assert "nonsense" in done.stdout
+    assert "there is no session of Spark at spark:nowhere: " in done.stdout

@@ -1,9 +1,9 @@
 //! What a round has brought is written together, and acknowledged when it is safe.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::server::Server;
-use super::wire::Kind;
+use super::wire::{Kind, Refusal};
 use crate::log::Error;
 
 /// What an acknowledgement says when it is due.
@@ -74,6 +74,27 @@ impl Server {
         Ok(())
     }
 
+    /// Tells those who wait for acknowledgements that the disk has no room for what they sent, if so.
+    pub(super) fn tell_who_waits(&mut self) {
+        if !self.log.is_full() {
+            return;
+        }
+        let waiting: HashSet<_> = self
+            .waiting
+            .iter()
+            .map(|waiting| (waiting.at, waiting.generation))
+            .collect();
+        for (at, generation) in waiting {
+            let connection = self.connections.get_mut(at).and_then(Option::as_mut);
+            if let Some(connection) = connection.filter(|known| known.generation == generation && !known.told_waiting) {
+                connection.told_waiting = true;
+                let reason = "there is no room on disk for what was sent; it waits until there is".to_owned();
+                connection.refuse(0, &Refusal::for_now("disk-full", reason));
+                self.flush(at);
+            }
+        }
+    }
+
     /// Tells suppliers what is safe.
     pub(super) fn acknowledge(&mut self) -> Result<(), String> {
         let (durable, dead) = (self.log.durable()?, self.dead.durable()?);
@@ -91,6 +112,7 @@ impl Server {
             let Some(connection) = connection.filter(|connection| connection.generation == generation) else {
                 continue;
             };
+            connection.told_waiting = false;
             match due {
                 Due::Reached(number, offset) => {
                     let mut payload = [0; 16];

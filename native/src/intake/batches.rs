@@ -40,10 +40,12 @@ struct Hello {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum Role {
     Supplier,
     Reader,
+    /// A reader of what was refused.
+    DeadLetters,
 }
 
 /// A record of a batch, and why it is none if it is not.
@@ -75,8 +77,11 @@ impl Server {
     ) -> Result<Taken, Error> {
         match (frame.kind, connection.mode) {
             (Kind::Hello, Mode::Framed) => match self.greet(at, connection, frame.payload) {
-                Ok(Role::Reader) => return Ok(Taken::Reader),
                 Ok(Role::Supplier) => {}
+                Ok(role) => {
+                    connection.reads_dead = role == Role::DeadLetters;
+                    return Ok(Taken::Reader);
+                }
                 Err(refusal) => connection.refuse(0, &refusal),
             },
             (Kind::Batch, Mode::Supplier(session)) => return self.take_batch(at, connection, session, frame),
@@ -128,8 +133,8 @@ impl Server {
                 Some(_) => {}
             }
         }
-        if hello.role == Role::Reader {
-            return Ok(Role::Reader);
+        if hello.role != Role::Supplier {
+            return Ok(hello.role);
         }
         if let Some(name) = hello
             .default_stream

@@ -160,6 +160,7 @@ impl Config {
             retain_bytes: self.log.retain_bytes,
             retain_age: self.log.retain_age.map(Duration::from_micros),
             consumers: self.log.consumers.clone(),
+            priority: self.priority.map(|priority| (priority - 1).max(1)),
         })
     }
 

@@ -134,6 +134,8 @@ pub struct Connection {
     pub default_stream: Option<String>,
     /// Whether numbers in its session may be left out.
     pub sparse: bool,
+    /// Whether it reads dead letters.
+    pub reads_dead: bool,
     /// What its numbers of streams mean: name and fingerprint.
     pub streams: Vec<(String, String)>,
     /// The numbers here of its streams; None: there is none like that now.
@@ -150,6 +152,8 @@ pub struct Connection {
     pub finished: bool,
     /// Whether it is told that there is no room.
     pub told_full: bool,
+    /// Whether it is told that what it waits for has no room.
+    pub told_waiting: bool,
     /// Whether it waits for its turn.
     pub queued: bool,
     /// Whether its events can wait, and whether they do.
@@ -176,6 +180,7 @@ impl Connection {
             lines: 0,
             default_stream: None,
             sparse: false,
+            reads_dead: false,
             streams: Vec::new(),
             numbers: Vec::new(),
             accepted: 0,
@@ -184,6 +189,7 @@ impl Connection {
             ended: false,
             finished: false,
             told_full: false,
+            told_waiting: false,
             queued: false,
             patience: Patience::default(),
             is_patient: false,

@@ -9,6 +9,8 @@ use crate::log::{Error, Log, StreamSchema, frame};
 use crate::record::{Encoder, IdRef, Kind, Schema};
 use crate::value::Val;
 
+/// Beside the events' log.
+pub const FOLDER: &str = "dead";
 /// Of a reason, at most so much is kept.
 const MAX_REASON: usize = 512;
 
@@ -54,7 +56,7 @@ impl DeadLetters {
         let state = serde_json::json!({ "streams": [stream] }).to_string().into_bytes();
         // The configuration was checked when it was read.
         let options = config.dead_options().unwrap_or_default();
-        let log = Log::open(&folder.join("dead"), options, |_| Ok(state.clone()), notify)?;
+        let log = Log::open(&folder.join(FOLDER), options, |_| Ok(state.clone()), notify)?;
         let schema = Schema::new(0, kinds.map(|(_, kind)| kind));
         Ok(DeadLetters {
             log,

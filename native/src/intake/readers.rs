@@ -46,9 +46,13 @@ impl Pool {
         ))
     }
 
-    /// Answers on a thread of its own; `rest` was read of the connection already.
-    pub fn start(&self, stream: Stream, rest: Vec<u8>) {
-        let (folder, count) = (self.folder.clone(), Arc::clone(&self.count));
+    /// Answers on a thread of its own, from the events' log or that of dead letters; `rest` was read of the connection
+    /// already.
+    pub fn start(&self, stream: Stream, rest: Vec<u8>, reads_dead: bool) {
+        let (mut folder, count) = (self.folder.clone(), Arc::clone(&self.count));
+        if reads_dead {
+            folder.push(super::dead::FOLDER);
+        }
         count.fetch_add(1, Ordering::Relaxed);
         let counted = Arc::clone(&count);
         let work = move || {

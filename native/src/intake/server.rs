@@ -25,7 +25,7 @@ use super::readers;
 use super::reload::Signal;
 use super::sequencer::Sequencer;
 use super::wire::Refusal;
-use crate::log::{Log, schema};
+use crate::log::{Error, Log, schema};
 use crate::record::{Encoder, Schema};
 use crate::service::scheduling::monotonic;
 
@@ -102,6 +102,8 @@ pub struct Server {
     pub(super) spare: Vec<u8>,
     pub(super) readers: readers::Pool,
     last_tick: Instant,
+    /// Whether whoever wants to connect can: else too many files are open.
+    is_accepting: bool,
     pub(super) signals: Option<File>,
     realtime: Option<bool>,
     /// Called when what came was written, if someone in this process wants to know.
@@ -182,6 +184,7 @@ impl Server {
             spare: Vec::new(),
             readers: readers::Pool::new(folder),
             last_tick: Instant::now(),
+            is_accepting: true,
             signals: signal.map(File::from),
             realtime,
             written: None,
@@ -279,8 +282,13 @@ impl Server {
             let (stream, source, trusted) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Such as one that is gone already, or too many open files: the others go on.
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // One that is gone already, or too many open files. The poll tells it once only, so it is asked again
+                // when one has gone, and at the next tick; the others go on.
+                Err(_) => {
+                    self.is_accepting = false;
+                    return;
+                }
             };
             self.counters.connections += 1;
             self.generations += 1;
@@ -309,7 +317,11 @@ impl Server {
                 self.free.push(at);
             }
         }
-        // There may be more, and the poll tells it once only: ask again.
+        // There may be more, and the poll tells it once only.
+        self.ask_again(listener);
+    }
+
+    fn ask_again(&self, listener: usize) {
         let _ = self.poll.registry().reregister(
             &mut SourceFd(&self.listeners[listener].fd()),
             Token(FIRST_LISTENER + listener),
@@ -384,6 +396,15 @@ impl Server {
             }
             self.counters.open -= 1;
             self.free.push(at);
+            drop(connection.stream);
+            self.accept_again();
+        }
+    }
+
+    /// Asks for whoever could not be accepted, if somebody could not.
+    fn accept_again(&mut self) {
+        if !std::mem::replace(&mut self.is_accepting, true) {
+            (0..self.listeners.len()).for_each(|listener| self.ask_again(listener));
         }
     }
 
@@ -396,12 +417,28 @@ impl Server {
         self.close(at);
     }
 
+    /// Begins a new segment of the log where the last is old, so that what is in it can go in time.
+    fn close_what_is_old(&mut self) -> Result<(), Error> {
+        if self.log.needs_segment(0) {
+            self.commit()?;
+            let Server { sequencer, log, .. } = self;
+            log.reserve(0, || sequencer.state())?;
+        }
+        Ok(())
+    }
+
     /// What is done once a second.
     fn tick(&mut self) {
         self.last_tick = Instant::now();
+        self.tell_who_waits();
+        self.accept_again();
         // What can't be removed is tried again; taking events goes on.
-        let failed = self.log.retain().is_err() || self.dead.retain().is_err();
-        self.counters.retention_failures += u64::from(failed);
+        let failed = [
+            self.close_what_is_old().is_err(),
+            self.log.retain().is_err(),
+            self.dead.retain().is_err(),
+        ];
+        self.counters.retention_failures += u64::from(failed.contains(&true));
         let silent: Vec<usize> = (0..self.connections.len())
             .filter(|at| {
                 self.connections[*at].as_ref().is_some_and(|connection| {

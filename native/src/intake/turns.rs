@@ -209,15 +209,7 @@ impl Server {
                     connection.told_full = true;
                     self.counters.full += 1;
                     let reason = format!("there is no room for the log ({error}); what is sent waits until there is");
-                    connection.refuse(
-                        0,
-                        &Refusal {
-                            code: "disk-full",
-                            reason,
-                            fatal: false,
-                            first: None,
-                        },
-                    );
+                    connection.refuse(0, &Refusal::for_now("disk-full", reason));
                 }
                 Ok(false)
             }
@@ -239,6 +231,6 @@ impl Server {
         }
         let rest = std::mem::take(&mut connection.input);
         connection.flush();
-        self.readers.start(connection.stream, rest);
+        self.readers.start(connection.stream, rest, connection.reads_dead);
     }
 }

@@ -152,4 +152,12 @@ impl Refusal {
             first: None,
         }
     }
+
+    /// One after which the connection goes on.
+    pub fn for_now(code: &'static str, reason: String) -> Refusal {
+        Refusal {
+            fatal: false,
+            ..Refusal::fatal(code, reason)
+        }
+    }
 }

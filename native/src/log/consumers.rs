@@ -1,12 +1,17 @@
 //! How far consumers of the log have come: a small file each, which retention must not pass.
+//!
+//! It waits for the log's own consumers, which it is told, whatever happens; and for each other one that has said how far
+//! it is, until it has not said so for [`PATIENCE`]: a reader that is gone for good must not fill the disk.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use super::{Error, fault};
 
 const FOLDER: &str = "consumers";
+const PATIENCE: Duration = Duration::from_secs(7 * 86_400);
 
 /// Whether this can be the name of a consumer, which is that of a file too.
 pub fn is_name(name: &str) -> bool {
@@ -23,7 +28,9 @@ pub fn commit(folder: &Path, consumer: &str, offset: u64) -> Result<(), Error> {
     let below = folder.join(FOLDER);
     fs::create_dir_all(&below).map_err(fault("creating", &below))?;
     if committed(folder, consumer)?.is_some_and(|before| before >= offset) {
-        return Ok(());
+        let path = below.join(consumer);
+        let touch = || File::options().write(true).open(&path)?.set_modified(SystemTime::now());
+        return touch().map_err(fault("writing", &path));
     }
     // Written beside and moved over, so that a crash leaves the old number or the new one.
     let written = below.join(format!(".{consumer}.{}", std::process::id()));
@@ -36,6 +43,28 @@ pub fn commit(folder: &Path, consumer: &str, offset: u64) -> Result<(), Error> {
         File::open(&below)?.sync_all()
     };
     write().map_err(fault("writing", &target))
+}
+
+/// The offset before which none of those needs anything, at most `end`: the log's own consumers, and others.
+pub fn needed(folder: &Path, own: &[String], end: u64) -> Result<u64, Error> {
+    let mut needed = end;
+    for consumer in own {
+        needed = needed.min(committed(folder, consumer)?.unwrap_or(0));
+    }
+    let below = folder.join(FOLDER);
+    let Ok(entries) = fs::read_dir(&below) else {
+        return Ok(needed); // nobody has said anything yet
+    };
+    for entry in entries.flatten() {
+        let is_waited_for = entry
+            .metadata()
+            .and_then(|about| about.modified())
+            .is_ok_and(|said| said.elapsed().map_or(true, |since| since < PATIENCE));
+        if let (true, Some(name)) = (is_waited_for, entry.file_name().to_str().filter(|name| is_name(name))) {
+            needed = needed.min(committed(folder, name)?.unwrap_or(end));
+        }
+    }
+    Ok(needed)
 }
 
 /// How far a consumer has come; None: it never said so.
@@ -60,6 +89,30 @@ mod tests {
             commit(folder.path(), "archive", offset).unwrap();
             assert_eq!(committed(folder.path(), "archive").unwrap(), Some(then));
         }
+    }
+
+    #[test]
+    fn others_are_waited_for_until_they_are_silent_for_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = ["archive".to_owned()];
+        assert_eq!(needed(folder.path(), &own, 20).unwrap(), 0);
+        assert_eq!(needed(folder.path(), &[], 20).unwrap(), 20);
+        commit(folder.path(), "archive", 15).unwrap();
+        commit(folder.path(), "query-rising", 5).unwrap();
+        assert_eq!(needed(folder.path(), &own, 20).unwrap(), 5);
+        let long_ago = SystemTime::now() - PATIENCE;
+        let file = |name| {
+            File::options()
+                .write(true)
+                .open(folder.path().join(FOLDER).join(name))
+                .unwrap()
+        };
+        for name in ["query-rising", "archive"] {
+            file(name).set_modified(long_ago).unwrap();
+        }
+        assert_eq!(needed(folder.path(), &own, 20).unwrap(), 15);
+        commit(folder.path(), "query-rising", 5).unwrap(); // it lives
+        assert_eq!(needed(folder.path(), &own, 20).unwrap(), 5);
     }
 
     #[test]

@@ -7,11 +7,14 @@ use std::time::Duration;
 use memmap2::{Mmap, UncheckedAdvice};
 
 use super::frame::{self, Batch, Found, Head, Kind};
+use super::memory::Memory;
 use super::tail::Tail;
 use super::{Error, StreamSchema, fault, restored, segment};
 
 /// Pages are let go of in such steps.
 const RELEASED: usize = 256 << 10;
+/// Segments are mapped in multiples of this, which is the size of most.
+const ROOM: usize = 64 << 20;
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +68,12 @@ pub struct Follower {
 }
 
 struct Segment {
+    first: u64,
     path: PathBuf,
     file: File,
+    /// It may reach beyond the file, whose length was this when it was last looked at.
     map: Mmap,
+    length: usize,
     position: usize,
     /// Up to here the pages of the map were let go of.
     released: usize,
@@ -157,8 +163,14 @@ impl Follower {
     }
 
     fn enter(&mut self, first: u64) -> Result<(), Error> {
-        let mut path = segment::path(&self.folder, first);
-        let mut opened = File::open(&path);
+        // The copy in memory of one that is being written has more; and what is gone from there is on disk.
+        let (mut opened, mut path) = match Memory::find(&self.folder, first) {
+            Some((copy, path)) => (Ok(copy), path),
+            None => {
+                let path = segment::path(&self.folder, first);
+                (File::open(&path), path)
+            }
+        };
         if opened.is_err() {
             let beside = segment::path(&restored::folder(&self.folder), first);
             if beside.exists() {
@@ -176,11 +188,13 @@ impl Follower {
             }
             Err(error) => return Err(fault("opening", &path)(error)),
         };
-        let map = segment::map(&file, &path)?;
+        let map = segment::map_with_room(&file, &path, ROOM)?;
         self.segment = Some(Segment {
+            first,
             path,
             file,
             map,
+            length: 0,
             position: 0,
             released: 0,
             last: None,
@@ -196,6 +210,7 @@ impl Follower {
     /// Goes to the next batch, if there is one; whether there is. Then `batch` gives it, and `streams` are those of it.
     pub fn advance(&mut self) -> Result<bool, Error> {
         let end = self.end();
+        let mut looked_again = None;
         loop {
             if self.next >= end {
                 return Ok(false);
@@ -207,8 +222,18 @@ impl Follower {
                 return Ok(false);
             };
             segment.grow()?;
-            let (head, length) = match frame::read(&segment.map[segment.position..]) {
+            let (head, length) = match frame::read(segment.rest()) {
                 Found::Whole(batch, length) => (batch.head, length),
+                // Where the segment is written has changed: from memory to disk, or back.
+                _ if looked_again != Some(segment.position) => {
+                    let (first, position) = (segment.first, segment.position);
+                    looked_again = Some(position);
+                    self.enter(first)?;
+                    if let Some(segment) = &mut self.segment {
+                        segment.position = position;
+                    }
+                    continue;
+                }
                 found => return Err(segment.damage(&found)),
             };
             let start = segment.position;
@@ -262,12 +287,22 @@ impl Follower {
 }
 
 impl Segment {
-    /// Maps the file again where it has grown; the writer reserves room in large steps, so this is rare.
+    /// What is in the file from its place on, as far as it is known.
+    fn rest(&self) -> &[u8] {
+        self.map.get(self.position..self.length).unwrap_or(&[])
+    }
+
+    /// Looks how far the file has grown, if the next frame is not in what is known of it; the writer reserves room in large steps,
+    /// so this is rare.
     fn grow(&mut self) -> Result<(), Error> {
         let length = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word) as usize);
-        let rest = self.map.get(self.position..).unwrap_or(&[]);
+        let rest = self.rest();
         if rest.len() < frame::HEAD || rest.len() < length(rest) {
-            self.map = segment::map(&self.file, &self.path)?;
+            self.length = segment::length(&self.file, &self.path)?;
+            if self.length > self.map.len() {
+                self.map = segment::map_with_room(&self.file, &self.path, ROOM)?;
+                self.length = self.length.min(self.map.len());
+            }
         }
         Ok(())
     }

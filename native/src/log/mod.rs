@@ -6,15 +6,18 @@
 //! ```text
 //! 00000000000000000000.log    a segment, named by the offset of its first record
 //! 00000000000001048576.log    the next one; the last is being written
+//! lock                        who holds a lock on it writes; in it is the log's name
 //! consumers/archive           how far a consumer has come, as text: what retention must not pass
 //! restored/                   segments that were forgotten and brought back, for who still needs them
 //! ```
 //!
-//! docs/log.md says more. `Log` writes, `Follower` reads, `Tail` is the shared memory between them.
+//! docs/log.md says more. `Log` writes, `Follower` reads, `Tail` is the shared memory between them, and `memory`
+//! that of what is not on disk yet.
 
 pub mod consumers;
 pub mod follower;
 pub mod frame;
+pub mod memory;
 pub mod restored;
 pub mod schema;
 pub mod segment;
@@ -39,7 +42,7 @@ pub use writer::{Log, Options};
 /// Why the log could not be written or read.
 #[derive(Debug)]
 pub enum Error {
-    /// There is no room: the disk is full, or a limit on the size of files or the quota is reached.
+    /// There is no room: the disk is full, or a limit on the size of files, their number or the quota is reached.
     Full(io::Error),
     /// Another fault of the file system, with what was being done.
     Io(&'static str, PathBuf, io::Error),
@@ -89,7 +92,7 @@ impl std::error::Error for Error {}
 pub(crate) fn fault(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |error| match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Error::Full(error),
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EMFILE | libc::ENFILE) => Error::Full(error),
         _ => Error::Io(doing, path, error),
     }
 }

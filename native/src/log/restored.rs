@@ -33,6 +33,13 @@ pub struct Restored {
     buffer: Vec<u8>,
 }
 
+impl Drop for Restored {
+    /// What was not finished goes.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.beside);
+    }
+}
+
 impl Restored {
     /// Begins with an offset. Records are of these streams, by their places.
     pub fn begin(log: &Path, first: u64, streams: &[StreamSchema]) -> Result<Restored, Error> {

@@ -1,11 +1,23 @@
-//! When what was written is safe on disk: a thread that syncs, at once or at intervals, and says how far it has come.
+//! When what was written is safe on disk: a thread that brings it there from memory (memory.rs) and syncs, at once or at intervals, and
+//! says how far it has come.
+//!
+//! The writer may have a real-time priority, and then this thread has one just below it: it takes its time on a processor like the writer's,
+//! or else nothing would become safe where real-time threads fill the cores. But it waits for the disk, and so the writer never waits
+//! for it: what both do all the time takes no lock.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use super::memory::Copy;
+use super::segment;
+use super::{Error, Options, fault};
+use crate::service::scheduling::{Policy, adopt};
 
 /// When an append counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +29,11 @@ pub enum Durability {
     /// When it was handed to the operating system: it survives the end of the process, not that of the machine.
     None,
 }
+
+/// With no durability, what is in memory is brought to disk so often.
+const BROUGHT_EVERY: Duration = Duration::from_millis(10);
+/// A disk that had no room is tried again after this.
+const TRIED_AGAIN: Duration = Duration::from_millis(50);
 
 impl Durability {
     /// From `each`, `none`, or `interval` with microseconds.
@@ -30,181 +47,327 @@ impl Durability {
     }
 }
 
-/// What the thread has to do, and how far it has come. A ticket is the number of an append.
-#[derive(Default)]
-struct State {
-    /// Files that were written, with the newest ticket in each; the last is being written.
-    files: VecDeque<(Arc<File>, u64)>,
-    /// Files that nobody needs any more, to be closed.
-    done_with: Vec<File>,
-    durable: u64,
-    failed: Option<String>,
-    /// Whether somebody waits, so that it is not put off.
-    hurry: bool,
-    stop: bool,
+/// A segment that is written: its file, and its copy in memory if it is written there.
+pub struct Target {
+    path: PathBuf,
+    /// Made when it is first needed.
+    file: OnceLock<File>,
+    copy: Option<Copy>,
+    /// How far it is written, and how far the file has that.
+    end: AtomicU64,
+    brought: AtomicU64,
+    is_closed: AtomicBool,
 }
 
-impl State {
-    /// Whether something was written that is not safe.
-    fn is_behind(&self) -> bool {
-        self.files.iter().any(|(_, ticket)| *ticket > self.durable)
+impl Target {
+    /// One that is written to a file, up to there so far.
+    pub fn in_file(path: PathBuf, file: File, end: u64) -> Target {
+        Target {
+            file: file.into(),
+            ..Target::new(path, None, end, end)
+        }
+    }
+
+    /// One that is written to memory, up to there so far, and of which the file has that much.
+    pub fn in_memory(path: PathBuf, copy: Copy, end: u64, brought: u64) -> Target {
+        Target::new(path, Some(copy), end, brought)
+    }
+
+    fn new(path: PathBuf, copy: Option<Copy>, end: u64, brought: u64) -> Target {
+        Target {
+            path,
+            file: OnceLock::new(),
+            copy,
+            end: AtomicU64::new(end),
+            brought: AtomicU64::new(brought),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Where its file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its copy in memory, to which it is written if there is one.
+    pub fn copy(&self) -> Option<&Copy> {
+        self.copy.as_ref()
+    }
+
+    /// Its file.
+    pub fn file(&self) -> Result<&File, Error> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = segment::open(&self.path)?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    /// The writer's: it is written up to here.
+    pub fn set_end(&self, end: u64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// The writer's: nothing more comes.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Brings to the file what is in memory only.
+    fn bring(&self) -> Result<(), Error> {
+        let file = self.file()?;
+        let Some(copy) = &self.copy else { return Ok(()) };
+        let (from, end) = (self.brought.load(Ordering::Relaxed), self.end.load(Ordering::Acquire));
+        copy.bring(file, from, end).map_err(fault("writing to", &self.path))?;
+        self.brought.store(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file()?.sync_data().map_err(not_synced(&self.path))
     }
 }
 
+/// Want of room, too, is final here: the kernel says once that it could not write something, and then may have dropped it.
+fn not_synced(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::Io("syncing", path.to_owned(), error)
+}
+
+/// What is rarely looked at.
+#[derive(Default)]
+struct State {
+    /// Segments that were written and may not be safe; the last is being written.
+    targets: VecDeque<Arc<Target>>,
+    /// Whether the last is one whose name may not be safe yet.
+    is_new: bool,
+    /// Files that nobody needs any more, to be closed.
+    done_with: Vec<File>,
+}
+
+/// A ticket is the number of an append.
+#[derive(Default)]
 struct Shared {
+    written: AtomicU64,
+    durable: AtomicU64,
+    /// Whether there was no room on disk the last time.
+    is_full: AtomicBool,
+    failed: OnceLock<String>,
+    /// Whether somebody waits, so that it is not put off.
+    hurry: AtomicBool,
+    stop: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is a few numbers that are never left half changed.
+        // The state is never left half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The syncing thread, as the writer sees it.
 pub struct Syncer {
+    folder: PathBuf,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Syncer {
-    /// Starts the thread; `notify` is called whenever more is safe, or syncing failed.
-    pub fn start(durability: Durability, notify: impl Fn() + Send + 'static) -> io::Result<Syncer> {
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("log-sync".to_owned())
-            .spawn(move || run(&theirs, durability, &notify))?;
+    /// Starts the thread for the segments of a folder; `notify` is called whenever more is safe, or syncing failed.
+    pub fn start(folder: &Path, options: &Options, notify: impl Fn() + Send + 'static) -> io::Result<Syncer> {
+        let shared = Arc::new(Shared::default());
+        let work = Work {
+            shared: Arc::clone(&shared),
+            folder: folder.to_owned(),
+            durability: options.durability,
+            last: None,
+        };
+        let priority = options.priority;
+        let thread = thread::Builder::new().name("log-sync".to_owned()).spawn(move || {
+            if let Some(priority) = priority {
+                // Without the privilege, as it is.
+                let _ = adopt(Policy::RoundRobin(priority));
+            }
+            work.run(&notify);
+        })?;
         Ok(Syncer {
+            folder: folder.to_owned(),
             shared,
             thread: Some(thread),
         })
     }
 
-    /// Says that `file` was written up to this ticket.
-    pub fn written(&self, file: &Arc<File>, ticket: u64) {
+    /// What is written from now on goes here.
+    pub fn begin(&self, target: &Arc<Target>) {
         let mut state = self.shared.lock();
-        let was_behind = state.is_behind();
-        match state.files.back_mut() {
-            Some((last, newest)) if Arc::ptr_eq(last, file) => *newest = ticket,
-            _ => state.files.push_back((Arc::clone(file), ticket)),
-        }
-        drop(state);
-        // Else the thread syncs, or waits for its time, and looks again by itself.
-        if !was_behind {
-            self.shared.changed.notify_all();
+        state.targets.push_back(Arc::clone(target));
+        state.is_new = true;
+    }
+
+    /// Says that up to this ticket all was written.
+    pub fn written(&self, ticket: u64) {
+        let before = self.shared.written.swap(ticket, Ordering::SeqCst);
+        // Else the thread is at work, or waits for its time, and looks again by itself.
+        if self.shared.durable.load(Ordering::SeqCst) >= before {
+            self.wake();
         }
     }
 
     /// Closes a file, which takes time if that frees what it held.
     pub fn close(&self, file: File) {
         self.shared.lock().done_with.push(file);
-        self.shared.changed.notify_all();
+        self.wake();
     }
 
     /// The newest ticket that is safe, or why syncing failed; after that nothing becomes safe any more.
     pub fn durable(&self) -> Result<u64, String> {
-        let state = self.shared.lock();
-        match &state.failed {
+        match self.shared.failed.get() {
             Some(reason) => Err(reason.clone()),
-            None => Ok(state.durable),
+            None => Ok(self.shared.durable.load(Ordering::SeqCst)),
         }
     }
 
-    /// Waits until this ticket is safe, which is not put off any longer then.
-    pub fn wait(&self, ticket: u64) -> Result<(), String> {
-        let mut state = self.shared.lock();
-        if state.durable < ticket {
-            state.hurry = true;
-            self.shared.changed.notify_all();
+    /// Whether the disk had no room for what is in memory; it is tried again and again.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Waits until this ticket is safe, which is not put off any longer then; Full if the disk has no room for it.
+    pub fn wait(&self, ticket: u64) -> Result<(), Error> {
+        if !self.is_done(ticket)? {
+            self.shared.hurry.store(true, Ordering::SeqCst);
+            self.wake();
         }
+        let mut state = self.shared.lock();
         loop {
-            if let Some(reason) = &state.failed {
-                return Err(reason.clone());
-            }
-            if state.durable >= ticket {
+            if self.is_done(ticket)? {
                 return Ok(());
             }
+            if self.is_full() {
+                return Err(Error::Full(io::Error::from_raw_os_error(libc::ENOSPC)));
+            }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_done(&self, ticket: u64) -> Result<bool, Error> {
+        let failed = |reason| Error::Io("keeping", self.folder.clone(), io::Error::other(reason));
+        self.durable().map(|durable| durable >= ticket).map_err(failed)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
     }
 }
 
 impl Drop for Syncer {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
-        self.shared.changed.notify_all();
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(shared: &Shared, durability: Durability, notify: &dyn Fn()) {
-    let pause = match durability {
-        Durability::Interval(pause) => pause,
-        Durability::Each | Durability::None => Duration::ZERO,
-    };
-    let mut last = None::<Instant>;
-    let mut state = shared.lock();
-    loop {
-        let due = last.map_or(Duration::ZERO, |last| {
-            (last + pause).saturating_duration_since(Instant::now())
-        });
-        let behind = state.is_behind();
-        if behind && (due.is_zero() || state.stop || state.hurry) {
-            state.hurry = false;
-            let files: Vec<_> = state.files.iter().cloned().collect();
-            let failed = state.failed.is_some();
-            drop(state);
-            last = Some(Instant::now());
-            // Segments before the newest are synced in their order, so that what is safe has no gap.
-            let result = if failed {
-                Ok(())
-            } else {
-                files.iter().try_for_each(|(file, _)| file.sync_data())
-            };
-            state = shared.lock();
-            match result {
-                Ok(()) => {
-                    if let Some((_, ticket)) = files.last() {
-                        state.durable = *ticket;
-                    }
-                    // All but the newest are done with.
-                    for _ in 1..files.len() {
-                        state.files.pop_front();
-                    }
-                }
-                // After a sync that failed the kernel may drop what it could not write: nothing may be called safe.
-                Err(error) => {
-                    state.failed = Some(format!("syncing the log failed: {error}"));
-                    state.files.clear();
-                }
-            }
-            drop(state);
-            shared.changed.notify_all();
-            notify();
-            state = shared.lock();
-        } else if behind && state.done_with.is_empty() {
-            state = shared
-                .changed
-                .wait_timeout(state, due)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        } else if !state.done_with.is_empty() {
-            let done_with = std::mem::take(&mut state.done_with);
-            drop(state);
+/// The thread.
+struct Work {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    durability: Durability,
+    last: Option<Instant>,
+}
+
+impl Work {
+    fn run(mut self, notify: &dyn Fn()) {
+        loop {
+            // First: who asks for it waits for what was written before.
+            let is_asked = self.shared.hurry.swap(false, Ordering::SeqCst);
+            let written = self.shared.written.load(Ordering::SeqCst);
+            let is_behind = written > self.shared.durable.load(Ordering::SeqCst) && self.shared.failed.get().is_none();
+            let is_last = self.shared.stop.load(Ordering::SeqCst);
+            let due = self.due();
+            let done_with = std::mem::take(&mut self.shared.lock().done_with);
+            let is_idle = done_with.is_empty();
             drop(done_with);
-            state = shared.lock();
-        } else if state.stop {
-            return;
-        } else {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if is_behind && (due.is_zero() || is_last || is_asked) {
+                let is_done = self.round(written);
+                // Before those that wait look again, or after they began to wait.
+                drop(self.shared.lock());
+                self.shared.changed.notify_all();
+                notify();
+                if is_last && !is_done {
+                    return; // no room for it; what is in memory stays there
+                }
+            } else if is_behind {
+                thread::park_timeout(due);
+            } else if is_last {
+                return;
+            } else if is_idle {
+                thread::park();
+            }
         }
+    }
+
+    /// How long it is until the next round.
+    fn due(&self) -> Duration {
+        let pause = match self.durability {
+            _ if self.shared.is_full.load(Ordering::Relaxed) => TRIED_AGAIN,
+            Durability::Interval(pause) => pause,
+            Durability::Each => Duration::ZERO,
+            Durability::None => BROUGHT_EVERY,
+        };
+        let left = |last: Instant| (last + pause).saturating_duration_since(Instant::now());
+        self.last.map_or(Duration::ZERO, left)
+    }
+
+    /// Makes safe what was written up to a ticket; whether it is.
+    fn round(&mut self, written: u64) -> bool {
+        self.last = Some(Instant::now());
+        let (targets, is_new) = {
+            let state = self.shared.lock();
+            (state.targets.iter().cloned().collect::<Vec<_>>(), state.is_new)
+        };
+        match self.make_safe(&targets, is_new) {
+            Ok(()) => {
+                self.shared.is_full.store(false, Ordering::Relaxed);
+                self.shared.durable.store(written, Ordering::SeqCst);
+                let mut state = self.shared.lock();
+                // All but the newest are done with.
+                for done in state.targets.drain(..targets.len().saturating_sub(1)) {
+                    done.copy().into_iter().for_each(Copy::remove);
+                }
+                state.is_new &= state.targets.len() > 1;
+                true
+            }
+            Err(Error::Full(_)) => {
+                self.shared.is_full.store(true, Ordering::Relaxed);
+                false
+            }
+            // After a sync that failed the kernel may drop what it could not write: nothing may be called safe.
+            Err(error) => {
+                let _ = self.shared.failed.set(format!("keeping the log failed: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Segments before the newest come in their order, so that what is safe has no gap. A name has to be as safe as what is in the file.
+    fn make_safe(&self, targets: &[Arc<Target>], is_new: bool) -> Result<(), Error> {
+        for target in targets {
+            let is_closed = target.is_closed.load(Ordering::Acquire);
+            target.bring()?;
+            if self.durability != Durability::None || is_closed {
+                target.sync()?;
+            }
+        }
+        if is_new {
+            let folder = File::open(&self.folder).map_err(fault("opening", &self.folder))?;
+            folder.sync_all().map_err(not_synced(&self.folder))?;
+        }
+        Ok(())
     }
 }

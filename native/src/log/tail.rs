@@ -27,6 +27,8 @@ use memmap2::MmapRaw;
 const MAGIC: u64 = u64::from_le_bytes(*b"CEPTAIL1");
 const SIZE: usize = 4096;
 const FOLDER_AT: u64 = 128;
+/// After so long a segment's copy without a page is nobody's.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 #[repr(C)]
 struct Page {
@@ -62,7 +64,7 @@ impl Tail {
     }
 
     /// Makes the tail of a log, or takes over the one that an earlier writer left.
-    pub fn create(folder: &Path, first: u64, next: u64) -> io::Result<Tail> {
+    pub fn create(folder: &Path, first: u64, next: u64, durable: u64) -> io::Result<Tail> {
         let path = Tail::path(folder)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -76,7 +78,7 @@ impl Tail {
         page.first.store(first, Ordering::Relaxed);
         // What was appended but is not there any more was in memory only, and the machine ended.
         page.appended.store(next, Ordering::Relaxed);
-        page.durable.store(next, Ordering::Relaxed);
+        page.durable.store(durable, Ordering::Relaxed);
         page.writer.store(std::process::id(), Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
         tail.wake();
@@ -213,7 +215,7 @@ fn folder_text(folder: &Path) -> Vec<u8> {
     text
 }
 
-/// Removes the pages of this user's logs whose folders are gone, so that they don't pile up.
+/// Removes the pages of this user's logs whose folders are gone, with copies of their segments, so that they don't pile up.
 fn remove_orphans(own: &Path) {
     let Some((folder, name)) = own.parent().zip(own.file_name().and_then(|name| name.to_str())) else {
         return;
@@ -226,33 +228,70 @@ fn remove_orphans(own: &Path) {
     else {
         return;
     };
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let found = entry.file_name();
-        if !found
-            .to_str()
-            .is_some_and(|found| found.starts_with(&prefix) && found != name)
+    for found in beside(&folder.join(prefix)) {
+        // The name of a page has three dashes, that of a segment's copy (memory.rs) two more.
+        match found
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .filter(|byte| **byte == b'-')
+            .count()
         {
-            continue;
+            3 if found != own => {}
+            5 if !page_of(&found).exists() && is_old(&found) => {
+                let _ = std::fs::remove_file(found);
+                continue;
+            }
+            _ => continue,
         }
         let mut text = [0; SIZE - FOLDER_AT as usize];
-        let read = File::open(entry.path()).and_then(|file| file.read_exact_at(&mut text, FOLDER_AT));
+        let read = File::open(&found).and_then(|file| file.read_exact_at(&mut text, FOLDER_AT));
         let path = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let log = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
         if read.is_ok() && log.is_absolute() && matches!(log.try_exists(), Ok(false)) {
-            let _ = std::fs::remove_file(entry.path());
+            copies(&found).for_each(|copy| drop(std::fs::remove_file(copy)));
+            let _ = std::fs::remove_file(found);
         }
     }
 }
 
+/// The page of the log that a copy is of.
+fn page_of(copy: &Path) -> PathBuf {
+    let bytes = copy.as_os_str().as_bytes();
+    let page = bytes.rsplitn(3, |byte| *byte == b'-').last().unwrap_or_default();
+    PathBuf::from(std::ffi::OsString::from_vec(page.to_vec()))
+}
+
+/// Whether it is not of a log that is just being opened, whose page comes after it.
+fn is_old(file: &Path) -> bool {
+    let written = file.metadata().and_then(|about| about.modified());
+    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > FORGOTTEN))
+}
+
+/// The files whose paths begin with this.
+pub(super) fn beside(prefix: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = prefix.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    let prefix = prefix.as_os_str().as_bytes().to_vec();
+    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter(move |path| path.as_os_str().as_bytes().starts_with(&prefix))
+}
+
+/// The copies of segments of the log with this page.
+pub(super) fn copies(page: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let mut prefix = page.as_os_str().to_owned();
+    prefix.push("-");
+    beside(Path::new(&prefix))
+}
+
 /// /dev/shm is everyone's: what another user has put in the way is not believed.
-fn check_owner(file: &File, folder: &Path) -> io::Result<()> {
+pub(super) fn check_owner(file: &File, folder: &Path) -> io::Result<()> {
     // SAFETY: a call without arguments that can't fail.
     let own = unsafe { libc::geteuid() };
     let owner = file.metadata()?.uid();
     if owner == own || owner == 0 || owner == folder.metadata()?.uid() {
         return Ok(());
     }
-    let reason = format!("the log's page of shared memory belongs to user {owner}, who is no owner of the log");
+    let reason = format!("the log's shared memory belongs to user {owner}, who is no owner of the log");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
@@ -285,12 +324,12 @@ mod tests {
     #[test]
     fn pages_of_folders_that_are_gone_are_removed() {
         let (gone, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let orphan = Tail::create(gone.path(), 0, 0).unwrap();
-        let other = Tail::create(here.path(), 0, 0).unwrap();
+        let orphan = Tail::create(gone.path(), 0, 0, 0).unwrap();
+        let other = Tail::create(here.path(), 0, 0, 0).unwrap();
         assert!(orphan.path.exists());
         gone.close().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let own = Tail::create(folder.path(), 0, 0).unwrap();
+        let own = Tail::create(folder.path(), 0, 0, 0).unwrap();
         // The new folder may have the inode of the one that is gone, and then the page is the same.
         assert!(!orphan.path.exists() || orphan.path == own.path);
         assert!(other.path.exists() && own.path.exists());
@@ -302,7 +341,7 @@ mod tests {
     fn a_sleeping_reader_is_woken_by_another_mapping() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Tail::open(folder.path()).unwrap().is_none());
-        let writer = Arc::new(Tail::create(folder.path(), 0, 0).unwrap());
+        let writer = Arc::new(Tail::create(folder.path(), 0, 0, 0).unwrap());
         let reader = Tail::open(folder.path()).unwrap().unwrap();
         assert_eq!(reader.wait(0, Duration::from_millis(1)), 0);
         let thread = std::thread::spawn({

@@ -176,6 +176,7 @@ fn damage_inside_is_said_with_its_place() {
     append(&mut log, 3).unwrap();
     let at = log.bytes();
     append(&mut log, 3).unwrap();
+    drop(log);
     let path = segment::path(folder.path(), 0);
     OpenOptions::new()
         .write(true)
@@ -190,7 +191,7 @@ fn damage_inside_is_said_with_its_place() {
         error.contains(&format!("byte {at}: the frame's checksum is wrong")),
         "{error}"
     );
-    log.tail().remove();
+    fs::remove_file(Tail::path(folder.path()).unwrap()).unwrap();
 }
 
 #[test]
@@ -267,6 +268,7 @@ fn without_a_tail_whole_frames_are_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = open(folder.path(), options());
     append(&mut log, 3).unwrap();
+    log.sync().unwrap();
     log.tail().remove();
     assert_eq!(read(folder.path(), From::First), (0, 3));
 }
@@ -324,4 +326,210 @@ fn what_is_durable_follows_what_is_appended() {
         assert_eq!(follower.next_batch().unwrap().unwrap().head.count, 3);
         log.tail().remove();
     }
+}
+
+/// The copies in memory of a log's segments.
+fn copies(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found: Vec<_> = tail::copies(&Tail::path(folder).unwrap()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn what_a_writer_that_was_killed_left_in_memory_comes_to_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        durability: Durability::Interval(Duration::from_secs(3600)),
+        ..options()
+    };
+    let mut log = open(folder.path(), options.clone());
+    append(&mut log, 3).unwrap();
+    log.sync().unwrap();
+    let path = segment::path(folder.path(), 0);
+    let on_disk = fs::read(&path).unwrap();
+    append(&mut log, 4).unwrap();
+    let [copy] = &copies(folder.path())[..] else { panic!() };
+    let mut in_memory = fs::read(copy).unwrap();
+    in_memory.truncate(log.bytes() as usize);
+    assert_eq!(read(folder.path(), From::First), (0, 7));
+    // What would be there if it had been killed here; and in the middle of a write.
+    drop(log);
+    assert!(!copy.exists());
+    for torn in [0, 20] {
+        in_memory.extend(vec![7; torn]);
+        fs::write(&path, &on_disk).unwrap();
+        fs::write(copy, &in_memory).unwrap();
+        let mut follower = Follower::open(folder.path(), From::Offset(5), false).unwrap();
+        let mut log = open(folder.path(), options.clone());
+        assert_eq!(log.next_offset(), 7);
+        log.sync().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), in_memory[..in_memory.len() - torn]);
+        append(&mut log, 2).unwrap();
+        assert_eq!(follower.next_batch().unwrap().unwrap().next_offset(), 7);
+        assert_eq!(follower.next_batch().unwrap().unwrap().next_offset(), 9);
+    }
+    fs::remove_file(Tail::path(folder.path()).unwrap()).unwrap();
+}
+
+#[test]
+fn a_log_goes_on_in_files_when_there_is_no_memory_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path(), options());
+    let mut follower = Follower::open(folder.path(), From::First, false).unwrap();
+    append(&mut log, 3).unwrap();
+    assert_eq!(follower.next_batch().unwrap().unwrap().next_offset(), 3);
+    log.leave_memory().unwrap();
+    assert_eq!(copies(folder.path()), [] as [std::path::PathBuf; 0]);
+    append(&mut log, 4).unwrap();
+    assert_eq!(follower.next_batch().unwrap().unwrap().next_offset(), 7);
+    drop(log);
+    let log = open(folder.path(), options());
+    assert_eq!(log.next_offset(), 7);
+    log.tail().remove();
+}
+
+#[test]
+fn what_another_log_left_in_memory_is_not_taken() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut log = open(other.path(), options());
+    append(&mut log, 3).unwrap();
+    let [copy] = &copies(other.path())[..] else { panic!() };
+    // As if that folder had had the place of this one.
+    let left = Tail::path(folder.path()).unwrap().into_os_string();
+    let mut left = left.into_string().unwrap();
+    left.push_str(&copy.to_str().unwrap()[Tail::path(other.path()).unwrap().as_os_str().len()..]);
+    fs::copy(copy, &left).unwrap();
+    log.tail().remove();
+    let log = open(folder.path(), options());
+    assert_eq!(log.next_offset(), 0);
+    assert!(!Path::new(&left).exists());
+    log.tail().remove();
+}
+
+#[test]
+fn copies_go_when_the_disk_has_what_is_in_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = Options {
+        segment_bytes: 4096,
+        durability: Durability::None,
+        ..options()
+    };
+    let mut log = open(folder.path(), small);
+    while log.next_offset() < 1000 {
+        append(&mut log, 5).unwrap();
+    }
+    log.sync().unwrap();
+    assert_eq!(copies(folder.path()).len(), 1);
+    assert_eq!(read(folder.path(), From::First), (0, 1000));
+    log.tail().remove();
+    drop(log);
+    assert_eq!(copies(folder.path()).len(), 0);
+    assert_eq!(read(folder.path(), From::First), (0, 1000));
+}
+
+#[test]
+fn a_copy_that_has_less_than_the_disk_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path(), options());
+    append(&mut log, 3).unwrap();
+    log.sync().unwrap();
+    let [copy] = &copies(folder.path())[..] else { panic!() };
+    drop(log);
+    let whole = fs::read(segment::path(folder.path(), 0)).unwrap();
+    // What a kill leaves in the middle of taking the segment over is found by nobody.
+    fs::write(copy.with_extension("new"), &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(read(folder.path(), From::First), (0, 3));
+    let mut log = open(folder.path(), options());
+    assert_eq!(log.next_offset(), 3);
+    append(&mut log, 2).unwrap();
+    drop(log);
+    for kept in [0, whole.len() / 2] {
+        fs::write(copy, &whole[..kept]).unwrap();
+        let log = open(folder.path(), options());
+        assert_eq!(log.next_offset(), 5);
+        drop(log);
+        assert_eq!(copies(folder.path()).len(), 0);
+    }
+    assert_eq!(read(folder.path(), From::First), (0, 5));
+    fs::remove_file(Tail::path(folder.path()).unwrap()).unwrap();
+}
+
+#[test]
+fn segments_that_a_killed_writer_left_in_memory_all_come_to_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        durability: Durability::Interval(Duration::from_secs(3600)),
+        segment_bytes: 1024,
+        ..options()
+    };
+    let mut log = open(folder.path(), options.clone());
+    let mut most = 0;
+    while log.next_offset() < 200 {
+        append(&mut log, 5).unwrap();
+        most = most.max(copies(folder.path()).len());
+    }
+    // Each segment is safe, its end included, before the one after the next begins.
+    assert_eq!(most, 2);
+    let left: Vec<_> = copies(folder.path())
+        .into_iter()
+        .map(|copy| (fs::read(&copy).unwrap(), copy))
+        .collect();
+    drop(log);
+    // As if it had been killed there; and an earlier segment, which the disk has, had a copy too.
+    let firsts = segment::list(folder.path()).unwrap();
+    let earlier = firsts[firsts.len() - 4];
+    for (content, copy) in &left {
+        fs::write(copy, content).unwrap();
+    }
+    let name = left[0].1.to_str().unwrap();
+    let stray = format!("{}{earlier:020}", &name[..name.len() - 20]);
+    fs::copy(segment::path(folder.path(), earlier), stray).unwrap();
+    let mut log = open(folder.path(), options.clone());
+    assert_eq!(log.next_offset(), 200);
+    log.sync().unwrap();
+    drop(log);
+    assert_eq!(copies(folder.path()).len(), 0);
+    assert_eq!(read(folder.path(), From::First), (0, 200));
+    fs::remove_file(Tail::path(folder.path()).unwrap()).unwrap();
+}
+
+#[test]
+fn a_reader_may_look_behind_the_end_of_a_log_that_was_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path(), options());
+    log.leave_memory().unwrap();
+    let mut follower = Follower::open(folder.path(), From::First, false).unwrap();
+    // Until the last frame ends with a page.
+    while !log.bytes().is_multiple_of(4096) {
+        append(&mut log, 1).unwrap();
+        while follower.next_batch().unwrap().is_some() {}
+    }
+    let end = log.next_offset();
+    drop(log);
+    let mut log = open(folder.path(), options());
+    append(&mut log, 3).unwrap();
+    assert_eq!(follower.next_batch().unwrap().unwrap().next_offset(), end + 3);
+    log.tail().remove();
+}
+
+#[test]
+fn a_segment_that_is_old_is_closed_by_what_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let age = Duration::from_millis(50);
+    let mut log = open(
+        folder.path(),
+        Options {
+            retain_age: Some(age),
+            ..options()
+        },
+    );
+    append(&mut log, 3).unwrap();
+    assert!(!log.needs_segment(0));
+    std::thread::sleep(2 * age);
+    assert!(log.needs_segment(0));
+    append(&mut log, 3).unwrap();
+    log.sync().unwrap();
+    std::thread::sleep(2 * age);
+    assert_eq!((log.retain().unwrap(), log.first_offset()), (1, 3));
+    log.tail().remove();
 }

@@ -1,7 +1,8 @@
 //! The writer of a log: reserves room, collects frames, writes them together, and publishes what was written.
 //!
-//! Room is reserved before anything is decided about a batch. So a full disk is an answer to the supplier ("not now"), and what
-//! was decided never has to be taken back.
+//! What is written goes to memory (memory.rs), from where the syncing thread brings it to disk; or to the file itself, where there is not
+//! enough memory. Room is reserved before anything is decided about a batch, and none is taken while the disk has no room for what is
+//! in memory. So a full disk is an answer to the supplier ("not now"), and what was decided never has to be taken back.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -16,14 +17,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::steady;
 
 use super::frame::{self, Begun, Head, Kind};
-use super::segment::{self, Scan};
-use super::sync::{Durability, Syncer};
+use super::memory::{Copy, Memory};
+use super::segment::{self, Scan, allocate};
+use super::sync::{Durability, Syncer, Target};
 use super::tail::Tail;
 use super::{Error, consumers, fault};
 
-/// Room is taken from the file system in steps of at most this size, and of a 64th of a segment: in memory a megabyte takes
-/// half a millisecond, in which nothing comes in.
-const MAX_STEP: u64 = 1 << 20;
+/// Room is taken in steps of at most this size, and of a 64th of a segment: in memory a megabyte takes half a millisecond, in which
+/// nothing comes in.
+const MAX_STEP: u64 = 256 << 10;
 const MIN_STEP: u64 = 64 << 10;
 /// A writer that is about to end is waited for so long.
 const ABOUT_TO_END: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ pub struct Options {
     pub retain_age: Option<Duration>,
     /// No segment is removed that one of these has not committed.
     pub consumers: Vec<String>,
+    /// The real-time priority of the thread that brings what is written to disk, 1 to 99; None: it is scheduled like any other.
+    pub priority: Option<i32>,
 }
 
 impl Default for Options {
@@ -51,6 +55,7 @@ impl Default for Options {
             retain_bytes: None,
             retain_age: None,
             consumers: Vec::new(),
+            priority: None,
         }
     }
 }
@@ -60,13 +65,17 @@ pub struct Log {
     folder: PathBuf,
     options: Options,
     _lock: File,
-    file: Arc<File>,
+    /// Where segments are written first; None: in their files.
+    memory: Option<Memory>,
+    target: Arc<Target>,
     path: PathBuf,
     /// The first offset of the segment.
     segment: u64,
+    /// When it was begun, or taken up.
+    begun: Instant,
     /// Where the next frame is written in the segment.
     position: u64,
-    /// How far room is reserved in it.
+    /// How far room is reserved where it is written.
     reserved: u64,
     /// Frames that were finished and are to be written.
     staged: Vec<u8>,
@@ -96,8 +105,10 @@ impl Log {
         notify: impl Fn() + Send + 'static,
     ) -> Result<Log, Error> {
         fs::create_dir_all(folder).map_err(fault("creating", folder))?;
-        let lock = lock(folder)?;
-        let firsts = mend(folder)?;
+        let mut lock = lock(folder)?;
+        let memory = Memory::of_writer(folder, &mut lock).map_err(fault("looking for memory for", folder))?;
+        let Mended { firsts, left, safe } = mend(folder, memory.as_ref())?;
+        let memory = memory.filter(|memory| memory.has_room(options.segment_bytes));
         let state = recover(&firsts)?;
         let (oldest, newest) = (
             firsts.first().copied().unwrap_or(0),
@@ -105,38 +116,60 @@ impl Log {
         );
         let scan = match firsts.last() {
             Some(last) => segment::scan(folder, *last, |_| ())?,
-            None => Scan {
-                end: 0,
-                next_offset: 0,
-                closed: false,
-                torn: None,
-            },
+            None => Scan::of_nothing(0),
         };
         let mut closed = Vec::new();
         for first in firsts.iter().take(firsts.len().saturating_sub(1)) {
-            let path = segment::path(folder, *first);
-            closed.push((*first, fs::metadata(&path).map_err(fault("reading", &path))?.len()));
+            let (file, path) = segment::find(folder, *first)?;
+            closed.push((*first, segment::length(&file, &path)? as u64));
         }
         let path = segment::path(folder, newest);
-        let file = open_segment(&path)?;
-        let syncer = Syncer::start(options.durability, notify).map_err(fault("starting a thread for", folder))?;
-        let tail = Tail::create(folder, oldest, scan.next_offset).map_err(fault("making the tail of", folder))?;
+        let syncer = Syncer::start(folder, &options, notify).map_err(fault("starting a thread for", folder))?;
+        // What was left is the first append of this writer.
+        let ticket = u64::from(!left.is_empty());
+        let durable_ticket = if options.durability == Durability::None {
+            ticket
+        } else {
+            0
+        };
+        left.iter().for_each(|target| syncer.begin(target));
+        let target = match left.into_iter().last().filter(|target| target.path() == path) {
+            Some(target) => target,
+            None => {
+                let memory = memory.as_ref().filter(|_| !scan.closed);
+                let target = Arc::new(first_target(folder, newest, scan.end, memory)?);
+                syncer.begin(&target);
+                target
+            }
+        };
+        syncer.written(ticket);
+        let next = scan.next_offset;
+        let safe = match syncer.wait(ticket) {
+            _ if options.durability == Durability::None => next,
+            Ok(()) => next,
+            // It comes to disk when there is room.
+            Err(Error::Full(_)) => safe.unwrap_or(next),
+            Err(error) => return Err(error),
+        };
+        let tail = Tail::create(folder, oldest, next, safe).map_err(fault("making the tail of", folder))?;
         let mut log = Log {
             folder: folder.to_owned(),
             options,
             _lock: lock,
-            file,
+            memory,
+            target,
             path,
             segment: newest,
+            begun: Instant::now(),
             position: scan.end,
             reserved: scan.end,
             staged: Vec::new(),
-            next: scan.next_offset,
+            next,
             closed,
             first: oldest,
-            ticket: 0,
-            unsafe_until: VecDeque::new(),
-            durable_ticket: 0,
+            ticket,
+            unsafe_until: VecDeque::from([(ticket, next)]),
+            durable_ticket,
             ticket_before: 0,
             syncer,
             tail,
@@ -169,10 +202,11 @@ impl Log {
         self.position + self.closed.iter().map(|(_, size)| size).sum::<u64>()
     }
 
-    /// Whether frames of `bytes` altogether need a new segment.
+    /// Whether frames of `bytes` altogether need a new segment: this one is full, or so old that what is in it could go if it were closed.
     pub fn needs_segment(&self, bytes: usize) -> bool {
+        let is_old = || self.options.retain_age.is_some_and(|age| self.begun.elapsed() >= age);
         // A segment without a record can't be followed by another, which would have the same name.
-        self.needed(bytes) > self.options.segment_bytes && self.next > self.segment
+        self.next > self.segment && (self.needed(bytes) > self.options.segment_bytes || is_old())
     }
 
     /// Where the segment would end; room for the frame that closes it is always kept.
@@ -183,6 +217,9 @@ impl Log {
     /// Sees to it that frames of `bytes` altogether can be staged, in this segment or a new one, for which `state` is
     /// asked. If this succeeds, staging and committing that much does not fail for want of room.
     pub fn reserve(&mut self, bytes: usize, state: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
+        if self.is_full() {
+            return Err(Error::Full(io::Error::from_raw_os_error(libc::ENOSPC)));
+        }
         if self.needs_segment(bytes) {
             self.commit()?;
             self.roll(&state(), false)?;
@@ -190,15 +227,31 @@ impl Log {
         self.take_room(self.needed(bytes))
     }
 
+    /// Whether what is in memory waits for room on disk, and is not safe before it has that; no more is taken.
+    pub fn is_full(&self) -> bool {
+        self.syncer.is_full()
+    }
+
     fn take_room(&mut self, until: u64) -> Result<(), Error> {
         if until <= self.reserved {
             return Ok(());
         }
+        let step = (self.options.segment_bytes / 64).clamp(MIN_STEP, MAX_STEP);
+        if let Some(copy) = self.target.copy() {
+            let reserved = until.next_multiple_of(step);
+            if allocate(copy.file(), self.position, reserved - self.position).is_ok() {
+                self.reserved = reserved;
+                return Ok(());
+            }
+            // Someone else has taken the memory.
+            self.leave_memory()?;
+        }
         // A whole step if there is room for one, else what is needed.
-        let step = until.next_multiple_of((self.options.segment_bytes / 64).clamp(MIN_STEP, MAX_STEP));
-        let allocated = allocate(&self.file, self.position, step - self.position);
+        let step = until.next_multiple_of(step);
+        let file = self.target.file()?;
+        let allocated = allocate(file, self.position, step - self.position);
         let (allocated, reserved) = match allocated {
-            Err(_) => (allocate(&self.file, self.position, until - self.position), until),
+            Err(_) => (allocate(file, self.position, until - self.position), until),
             Ok(()) => (allocated, step),
         };
         allocated.map_err(fault("reserving room in", &self.path))?;
@@ -264,26 +317,44 @@ impl Log {
         self.tail.append(self.next);
         if self.options.durability == Durability::None {
             self.durable_ticket = self.ticket;
+            self.tail.make_durable(self.next);
         } else {
             self.unsafe_until.push_back((self.ticket, self.next));
-            self.syncer.written(&self.file, self.ticket);
         }
-        if self.options.durability == Durability::None {
-            self.tail.make_durable(self.next);
+        if self.options.durability != Durability::None || self.target.copy().is_some() {
+            self.syncer.written(self.ticket);
         }
         Ok(self.ticket)
     }
 
     fn write(&mut self) -> Result<(), Error> {
-        self.file
-            .write_all_at(&self.staged, self.position)
-            .map_err(fault("writing to", &self.path))?;
+        let file = match self.target.copy() {
+            Some(copy) => copy.file(),
+            None => self.target.file()?,
+        };
+        let written = file.write_all_at(&self.staged, self.position);
+        written.map_err(fault("writing to", &self.path))?;
         self.position += self.staged.len() as u64;
+        self.target.set_end(self.position);
         self.reserved = self.reserved.max(self.position);
         self.staged.clear();
         if self.staged.capacity() > 16 << 20 {
             self.staged = Vec::new();
         }
+        Ok(())
+    }
+
+    /// Goes on in files, from here on.
+    pub(super) fn leave_memory(&mut self) -> Result<(), Error> {
+        self.syncer.wait(self.ticket)?;
+        let target = Target::in_file(self.path.clone(), segment::open(&self.path)?, self.position);
+        let before = std::mem::replace(&mut self.target, Arc::new(target));
+        self.memory = None;
+        self.reserved = self.position;
+        before.close();
+        // Whoever reads it finds nothing more there, and looks at the file.
+        before.copy().into_iter().for_each(Copy::remove);
+        self.syncer.begin(&self.target);
         Ok(())
     }
 
@@ -304,27 +375,20 @@ impl Log {
         Ok(self.durable_ticket)
     }
 
-    /// Waits until everything that was committed is safe.
+    /// Waits until everything that was committed is safe; an error also if the disk has no room for it.
     pub fn sync(&mut self) -> Result<(), String> {
-        if self.options.durability != Durability::None {
-            self.syncer.wait(self.ticket)?;
+        if self.options.durability != Durability::None || self.target.copy().is_some() {
+            self.syncer.wait(self.ticket).map_err(|error| error.to_string())?;
         }
         self.durable().map(|_| ())
     }
 
     /// Closes the segment, if it is not, and begins the next one. If there is no room for that, nothing has changed.
     fn roll(&mut self, state: &[u8], is_closed: bool) -> Result<(), Error> {
-        let path = segment::path(&self.folder, self.next);
-        let file = open_segment(&path)?;
-        let room = state_room(state);
-        if let Err(error) = allocate(&file, 0, room) {
-            let _ = fs::remove_file(&path);
-            return Err(fault("reserving room in", &path)(error));
-        }
         // At most the last two segments are not synced, so that opening has to look at no more.
-        self.syncer
-            .wait(self.ticket_before)
-            .map_err(|reason| Error::Io("syncing", self.path.clone(), io::Error::other(reason)))?;
+        self.syncer.wait(self.ticket_before)?;
+        let path = segment::path(&self.folder, self.next);
+        let target = Arc::new(self.next_target(&path, state_room(state))?);
         if !is_closed {
             let begun = frame::begin(&mut self.staged);
             let (kind, offset) = (Kind::End, self.next);
@@ -332,29 +396,47 @@ impl Log {
             let head = Head { kind, offset, count: 0, session: 0, sequence: 0, arrival: now() };
             frame::finish(&mut self.staged, begun, &head);
             self.write()?;
+            // That has to be safe too before the segment after the next begins.
+            self.ticket += 1;
         }
-        // Room behind the end goes back. Readers never look there.
-        self.file.set_len(self.position).map_err(fault("cutting", &self.path))?;
-        if self.options.durability == Durability::None {
-            self.syncer.written(&self.file, self.ticket);
+        if self.target.copy().is_none() {
+            // Room behind the end goes back. Readers never look there.
+            let cut = segment::cut(self.target.file()?, self.position, false);
+            cut.map_err(fault("cutting", &self.path))?;
         }
+        self.target.close();
+        self.syncer.begin(&target);
+        self.syncer.written(self.ticket);
         self.ticket_before = self.ticket;
         self.closed.push((self.segment, self.position));
         self.segment = self.next;
-        self.file = file;
+        self.begun = Instant::now();
+        self.target = target;
         self.path = path;
         self.position = 0;
-        self.reserved = room;
+        self.reserved = state_room(state);
         self.begin_segment(state)
+    }
+
+    /// Where the next segment is written, with room for so much.
+    fn next_target(&self, path: &Path, room: u64) -> Result<Target, Error> {
+        let memory = self.memory.as_ref();
+        let copy = memory.map(|memory| memory.begin(&self.folder, self.next, room));
+        if let Some(Ok(copy)) = copy {
+            return Ok(Target::in_memory(path.to_owned(), copy, 0, 0));
+        }
+        let file = segment::open(path)?;
+        if let Err(error) = allocate(&file, 0, room) {
+            let _ = fs::remove_file(path);
+            return Err(fault("reserving room in", path)(error));
+        }
+        Ok(Target::in_file(path.to_owned(), file, 0))
     }
 
     fn begin_segment(&mut self, state: &[u8]) -> Result<(), Error> {
         self.take_room(state_room(state))?;
         self.stage_state(state);
-        self.commit()?;
-        // The name has to be as safe as what is in the file.
-        let folder = File::open(&self.folder).map_err(fault("opening", &self.folder))?;
-        folder.sync_all().map_err(fault("syncing", &self.folder))
+        self.commit().map(|_| ())
     }
 
     /// Removes the oldest segments that are no longer to be kept; how many.
@@ -362,33 +444,34 @@ impl Log {
         if self.options.retain_bytes.is_none() && self.options.retain_age.is_none() {
             return Ok(0);
         }
-        let mut needed = self.tail.durable();
-        for consumer in &self.options.consumers {
-            needed = needed.min(consumers::committed(&self.folder, consumer)?.unwrap_or(0));
-        }
+        let needed = consumers::needed(&self.folder, &self.options.consumers, self.tail.durable())?;
         let mut removed = 0;
-        while let Some((first, _)) = self.closed.get(removed).copied() {
-            let after = self.closed.get(removed + 1).map_or(self.segment, |(first, _)| *first);
-            if after > needed || !self.is_surplus(first, removed) {
+        while let Some((first, _)) = self.closed.first().copied() {
+            let after = self.closed.get(1).map_or(self.segment, |(first, _)| *first);
+            if after > needed || !self.is_surplus(first) {
                 break;
             }
+            let path = segment::path(&self.folder, first);
+            // Open, so that only the name goes here: freeing many megabytes takes milliseconds.
+            let content = match File::open(&path) {
+                Ok(content) => content,
+                // It is in memory only.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(fault("removing", &path)(error)),
+            };
             // Said before it is so: a reader that is told an offset finds it, or learns that it is gone.
             self.tail.keep_from(after);
             self.first = after;
-            let path = segment::path(&self.folder, first);
-            // Open, so that only the name goes here: freeing many megabytes takes milliseconds.
-            let content = File::open(&path).map_err(fault("removing", &path))?;
             fs::remove_file(&path).map_err(fault("removing", &path))?;
             self.syncer.close(content);
+            self.closed.remove(0);
             removed += 1;
         }
-        self.closed.drain(..removed);
         Ok(removed)
     }
 
-    fn is_surplus(&self, first: u64, removed: usize) -> bool {
-        let kept: u64 = self.position + self.closed.iter().skip(removed).map(|(_, size)| size).sum::<u64>();
-        if self.options.retain_bytes.is_some_and(|limit| kept > limit) {
+    fn is_surplus(&self, first: u64) -> bool {
+        if self.options.retain_bytes.is_some_and(|limit| self.bytes() > limit) {
             return true;
         }
         let closed_at = fs::metadata(segment::path(&self.folder, first)).and_then(|about| about.modified());
@@ -411,8 +494,12 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         let _ = self.commit();
-        let _ = self.sync();
-        let _ = self.file.set_len(self.position);
+        let is_safe = self.sync().is_ok();
+        match self.target.copy() {
+            Some(copy) if is_safe => copy.remove(),
+            Some(_) => {}
+            None => drop(self.target.file().map(|file| segment::cut(file, self.position, false))),
+        }
         self.tail.close();
     }
 }
@@ -429,27 +516,11 @@ pub fn now() -> i64 {
         .map_or(0, |since| since.as_micros() as i64)
 }
 
-fn open_segment(path: &Path) -> Result<Arc<File>, Error> {
-    let mut options = OpenOptions::new();
-    let opened = options.read(true).write(true).create(true).truncate(false).open(path);
-    Ok(Arc::new(opened.map_err(fault("opening", path))?))
-}
-
-/// Takes room on disk, so that writing there can't fail for want of it.
-fn allocate(file: &File, from: u64, bytes: u64) -> io::Result<()> {
-    // SAFETY: a call with an open descriptor and two numbers.
-    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, bytes as libc::off_t) };
-    if error == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(error))
-    }
-}
-
 /// Takes the lock on a folder; from one whose supervisor was killed, and which is about to end, when it has.
 fn lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(&path);
     let file = file.map_err(fault("opening", &path))?;
     let began = Instant::now();
     loop {
@@ -466,28 +537,83 @@ fn lock(folder: &Path) -> Result<File, Error> {
     }
 }
 
-/// Cuts the last two segments where their whole frames end; if the one before the last is not closed, the last goes: it
-/// was begun, but what came before it never reached the disk, so nothing in it was called safe. The segments there are.
-fn mend(folder: &Path) -> Result<Vec<u64>, Error> {
+/// Where a log goes on that begins, or whose writer left nothing in memory: with so much in the segment's file.
+fn first_target(folder: &Path, first: u64, end: u64, memory: Option<&Memory>) -> Result<Target, Error> {
+    let path = segment::path(folder, first);
+    let file = segment::open(&path)?;
+    Ok(match memory.map(|memory| memory.take_over(folder, first, &file, end)) {
+        Some(Ok(copy)) => Target::in_memory(path, copy, end, end),
+        // Without memory, too.
+        Some(Err(_)) | None => Target::in_file(path, file, end),
+    })
+}
+
+/// What there is of a log.
+struct Mended {
+    /// The first offsets of its segments.
+    firsts: Vec<u64>,
+    /// Segments of which there is a copy in memory.
+    left: Vec<Arc<Target>>,
+    /// If that has more than the disk: the offset after the last record on disk.
+    safe: Option<u64>,
+}
+
+/// Cuts the last two segments, and before them those that are in memory, where their whole frames end; if one is not closed, those behind it
+/// go: they were begun, but what came before them never reached the disk, so nothing in them was called safe.
+fn mend(folder: &Path, memory: Option<&Memory>) -> Result<Mended, Error> {
     let mut firsts = segment::list(folder)?;
-    let from = firsts.len().saturating_sub(2);
+    let (mut left, mut safe) = (Vec::new(), None);
+    let in_memory = Memory::list(folder).into_iter().min();
+    let oldest = firsts.iter().position(|first| Some(*first) == in_memory);
+    let from = firsts.len().saturating_sub(2).min(oldest.unwrap_or(usize::MAX));
     for at in from..firsts.len() {
         let first = firsts[at];
-        let scan = segment::scan(folder, first, |_| ())?;
         let path = segment::path(folder, first);
-        let file = open_segment(&path)?;
-        file.set_len(scan.end).map_err(fault("cutting", &path))?;
+        let copy = memory.map(|memory| memory.left(folder, first)).transpose();
+        let copy = copy.map_err(fault("opening", &path))?.flatten();
+        let mut scan = match File::open(&path) {
+            Ok(file) => segment::scan_file(&file, &path, first, |_| ())?,
+            Err(_) if copy.is_some() => Scan::of_nothing(first),
+            Err(error) => return Err(fault("opening", &path)(error)),
+        };
+        let file = segment::open(&path)?;
+        let goes_on = copy.is_none() && !scan.closed;
+        segment::cut(&file, scan.end, goes_on).map_err(fault("cutting", &path))?;
         file.sync_all().map_err(fault("syncing", &path))?;
+        if let Some(copy) = copy {
+            let held = segment::scan_file(copy.file(), &path, first, |_| ())?;
+            if held.end < scan.end {
+                // One that could not be removed when the disk had all of it.
+                copy.remove();
+            } else {
+                if scan.end < held.end {
+                    safe.get_or_insert(scan.next_offset);
+                }
+                segment::cut(copy.file(), held.end, !held.closed).map_err(fault("cutting", &path))?;
+                let target = Target::in_memory(path, copy, held.end, scan.end);
+                if held.closed {
+                    target.close();
+                }
+                left.push(Arc::new(target));
+                scan = held;
+            }
+        }
         let follows = firsts
             .get(at + 1)
             .is_none_or(|next| scan.closed && *next == scan.next_offset);
         if !follows {
             for lost in firsts.drain(at + 1..) {
+                let copy = memory.map(|memory| memory.left(folder, lost)).transpose();
+                let copy = copy.map_err(fault("opening", folder))?.flatten();
+                copy.iter().for_each(Copy::remove);
                 let path = segment::path(folder, lost);
-                fs::remove_file(&path).map_err(fault("removing", &path))?;
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && copy.is_some() => {}
+                    removed => removed.map_err(fault("removing", &path))?,
+                }
             }
             break;
         }
     }
-    Ok(firsts)
+    Ok(Mended { firsts, left, safe })
 }

@@ -7,10 +7,11 @@
 //! holds for whoever has read the log as far as it stood then.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::service::matches::Delivery;
+use crate::service::sync::{PiMutex, Sleepers};
 
 /// A consumer whose name begins so is a way into the log, and nobody else's (src/cepheid/service/derived.py).
 pub const TO_LOG: &str = "log:";
@@ -20,8 +21,8 @@ const WAITING: usize = 4096;
 /// The matches of a query that the log does not have yet.
 #[derive(Debug, Default)]
 pub struct Unlogged {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
+    waiting: PiMutex<Waiting>,
+    reader: Sleepers,
 }
 
 #[derive(Debug)]
@@ -46,43 +47,48 @@ impl Default for Waiting {
 }
 
 impl Unlogged {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Puts a match in, whether or not there is room: the lane looks before it reads on.
     pub fn put(&self, found: Arc<Delivery>) {
-        self.lock().matches.push_back(found);
-        self.changed.notify_one();
+        self.waiting.lock().matches.push_back(found);
+        self.reader.wake();
     }
 
     /// No match before this time comes any more.
     pub fn pass(&self, watermark: i64) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if watermark > waiting.watermark {
             waiting.watermark = watermark;
             drop(waiting);
-            self.changed.notify_one();
+            self.reader.wake();
         }
     }
 
     /// Whether the lane is to wait.
     pub fn is_full(&self) -> bool {
-        self.lock().matches.len() >= WAITING
+        self.waiting.lock().matches.len() >= WAITING
     }
 
     /// Whether the log has them all.
     pub fn is_empty(&self) -> bool {
-        self.lock().matches.is_empty()
+        self.waiting.lock().matches.is_empty()
     }
 
     /// The first ones, and the watermark behind all of them if that is so; waited for at most so long, until one of the
     /// two is new. They stay. None when there are none and the lane has ended.
     pub fn first(&self, most: usize, patience: Duration) -> Option<(Vec<Arc<Delivery>>, Option<i64>)> {
-        let waiting = self.lock();
-        let nothing = |w: &mut Waiting| w.matches.is_empty() && w.watermark == w.known && !w.is_over;
-        let waited = self.changed.wait_timeout_while(waiting, patience, nothing);
-        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + patience;
+        let mut waiting = loop {
+            let seen = self.reader.enlist();
+            let waiting = self.waiting.lock();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_news = !waiting.matches.is_empty() || waiting.watermark != waiting.known || waiting.is_over;
+            if is_news || left.is_zero() {
+                self.reader.delist();
+                break waiting;
+            }
+            drop(waiting);
+            self.reader.sleep(seen, Some(left));
+        };
         if waiting.matches.is_empty() && waiting.is_over {
             return None;
         }
@@ -96,34 +102,34 @@ impl Unlogged {
 
     /// The log has so many more.
     pub fn logged(&self, count: usize) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let count = count.min(waiting.matches.len());
         waiting.matches.drain(..count);
     }
 
     /// Nothing more comes.
     pub fn end(&self) {
-        self.lock().is_over = true;
-        self.changed.notify_all();
+        self.waiting.lock().is_over = true;
+        self.reader.wake_all();
     }
 }
 
 /// How far derived streams have come, as those who derive them say.
 #[derive(Debug, Default)]
 pub struct Announced {
-    streams: Mutex<HashMap<String, (i64, u64)>>,
+    streams: PiMutex<HashMap<String, (i64, u64)>>,
 }
 
 impl Announced {
     /// No event of a stream before this time comes at this offset of the log or behind it.
     pub fn announce(&self, stream: &str, watermark: i64, offset: u64) {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock();
         streams.insert(stream.to_owned(), (watermark, offset));
     }
 
     /// The watermark of a stream for who has read the log up to an offset, if one was announced.
     pub fn watermark(&self, stream: &str, offset: u64) -> Option<i64> {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.lock();
         let (watermark, from) = streams.get(stream)?;
         (offset >= *from).then_some(*watermark)
     }

@@ -21,7 +21,7 @@ use crate::service::parts::{Consumer, Stream};
 use crate::service::processor::Level;
 use crate::service::removed::Removed;
 use crate::service::report::{consumer_report, operator_report, stream_report};
-use crate::service::scheduling::monotonic;
+use crate::service::scheduling::{alike, monotonic, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Store, Token};
 use crate::service::threads;
@@ -216,6 +216,16 @@ impl Engine {
                      time slice; grant CAP_SYS_NICE or an rtprio limit, see `cepheid doctor`"
                 )),
             }
+        }
+        if spec.prioritised
+            && let Some(level) = alike(&policies(spec.levels.len(), true, real_time))
+        {
+            notices.push(format!(
+                "there are {} levels, more than thread priorities: from '{}' on, several share one, and do not preempt each \
+                 other; use fewer levels",
+                spec.levels.len(),
+                spec.levels[level]
+            ));
         }
         let shared = Arc::new(Shared {
             store: Store::new([]),

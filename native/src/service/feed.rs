@@ -11,7 +11,8 @@ use crate::plan::Plan;
 use crate::record::Record;
 use crate::service::books::Fate;
 use crate::service::engine::Shared;
-use crate::service::matches::Matches;
+use crate::service::kept::{Acknowledged, Kept};
+use crate::service::matches::{Delivery, Matches};
 use crate::service::parcel::{Content, Parcel};
 use crate::service::parts::Consumer;
 use crate::service::pump::Pump;
@@ -37,6 +38,24 @@ pub trait Feed: Send + Sync {
 
     /// All that was given was written to those who read it.
     fn sent(&self) {}
+
+    /// Whether what it gives is acknowledged; then it has one client, and what that has not acknowledged is given again.
+    fn is_acknowledged(&self) -> bool {
+        false
+    }
+
+    /// A client comes.
+    fn begin(&self) {}
+
+    /// The client has handled what is before a number.
+    fn acknowledge(&self, _number: u64) -> Acknowledged {
+        Acknowledged::Unknown
+    }
+
+    /// Whether nothing is kept that is not acknowledged, but there is more in the log.
+    fn is_spent(&self) -> bool {
+        false
+    }
 
     /// Whether nothing will come any more.
     fn is_over(&self) -> bool;
@@ -87,6 +106,7 @@ impl Feed for ConsumerFeed {
                 marks,
                 supplied: Some(event.head.pushed),
                 delay: None,
+                acks: None,
             });
         }
         shared.store.release(token, Fate::Used);
@@ -118,6 +138,19 @@ pub struct MatchFeed {
     pub policy: LevelPolicy,
 }
 
+impl MatchFeed {
+    fn parcel<'a>(&'a self, delivery: &'a Delivery, acks: Option<(u64, u64)>) -> Parcel<'a> {
+        Parcel {
+            content: Content::Match(&delivery.found, &self.plan, &self.names, delivery.knowledge),
+            end: delivery.end,
+            marks: delivery.marks,
+            supplied: None,
+            delay: delivery.delay,
+            acks,
+        }
+    }
+}
+
 impl Feed for MatchFeed {
     fn described(&self) -> Map<String, Json> {
         Map::from_iter([("select".to_owned(), json!(self.names.outputs))])
@@ -135,14 +168,12 @@ impl Feed for MatchFeed {
         let Some(delivery) = self.matches[self.number].next_to_send() else {
             return false;
         };
-        take(&Parcel {
-            content: Content::Match(&delivery.found, &self.plan, &self.names, delivery.knowledge),
-            end: delivery.end,
-            marks: delivery.marks,
-            supplied: None,
-            delay: delivery.delay,
-        });
+        take(&self.parcel(&delivery, None));
         true
+    }
+
+    fn is_served_by(&self, pump: Option<&Arc<Pump>>) {
+        self.matches[self.number].listen(pump.is_some());
     }
 
     fn sent(&self) {
@@ -151,5 +182,58 @@ impl Feed for MatchFeed {
 
     fn is_over(&self) -> bool {
         self.shared.is_stopping() || self.matches[self.number].is_over()
+    }
+}
+
+/// A query in the fast lane, whose matches are acknowledged.
+pub struct AcknowledgedFeed(pub MatchFeed);
+
+impl AcknowledgedFeed {
+    fn matches(&self) -> &Matches {
+        &self.0.matches[self.0.number]
+    }
+}
+
+impl Feed for AcknowledgedFeed {
+    fn described(&self) -> Map<String, Json> {
+        let mut found = self.0.described();
+        found.insert("acks".to_owned(), self.matches().keep().into());
+        found
+    }
+
+    fn policy(&self) -> LevelPolicy {
+        self.0.policy
+    }
+
+    fn wait(&self, timeout: Duration, _give_up: &dyn Fn() -> bool) {
+        self.matches().wait_to_give(timeout);
+    }
+
+    fn next(&self, take: &mut dyn FnMut(&Parcel<'_>)) -> bool {
+        let Some((delivery, number, done)) = self.matches().with_kept(Kept::give) else {
+            return false;
+        };
+        take(&self.0.parcel(&delivery, Some((number, done))));
+        true
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        true
+    }
+
+    fn begin(&self) {
+        self.matches().with_kept(Kept::begin);
+    }
+
+    fn acknowledge(&self, number: u64) -> Acknowledged {
+        self.matches().acknowledge(number)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.matches().with_kept(|kept| kept.spent().is_some())
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.shared.is_stopping() || self.matches().is_ended()
     }
 }

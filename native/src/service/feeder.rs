@@ -1,7 +1,8 @@
 //! Feeds an engine from the event log: a thread follows the log's tail in shared memory and pushes each record.
 //!
 //! If the intake is inside the same process, its own thread pushes what it has just written, so that no other need wake for it
-//! (`Relay`); the feeder's thread then only sees to what that left, and to what is to be written down.
+//! (`Relay`); the feeder's thread then only sees to what that left. How far it has come is written down by a thread without a
+//! priority: where real-time threads fill the cores, the file system takes its time, and nothing may wait for that.
 //!
 //! An event that the engine has no room for is passed over and counted, never waited for: a flood on one stream must not
 //! hold up what stands behind it in the log. The log keeps it in any case.
@@ -15,7 +16,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::service::engine::{Accepted, Shared};
 use crate::service::graph::Graph;
 use crate::service::parts::{Consumer, Stream};
 use crate::service::processor::Level;
-use crate::service::scheduling::{Policy, WATCHDOG, adopt};
+use crate::service::scheduling::{Busy, HIGHEST_SHARE, Policy, WATCHDOG, adopt, monotonic, sleep_until};
 use crate::service::sync::PiMutex;
 
 /// Under this name the log knows how far the engine has come.
@@ -77,16 +78,14 @@ pub struct Fed {
     /// Of streams that are not what the engine takes them for.
     pub unfit: AtomicU64,
     /// By stream, the greatest time seen, and when an event last came.
-    pub heard: Mutex<HashMap<String, (i64, Instant)>>,
+    pub heard: PiMutex<HashMap<String, (i64, Instant)>>,
     /// What is wrong with the log, if something is.
-    pub trouble: Mutex<Option<String>>,
+    pub trouble: PiMutex<Option<String>>,
 }
 
 impl Fed {
     fn say(&self, trouble: Option<String>) {
-        if let Ok(mut said) = self.trouble.lock() {
-            *said = trouble;
-        }
+        *self.trouble.lock() = trouble;
     }
 }
 
@@ -154,13 +153,13 @@ impl Feeder {
             folder,
             fed: Arc::clone(&fed),
             stop: Arc::clone(&stop),
-            relay: relay.is_used.load(Ordering::SeqCst).then_some(relay),
             feeding,
             leaving: None,
         };
+        let relay = relay.is_used.load(Ordering::SeqCst).then_some(relay);
         let thread = thread::Builder::new()
-            .name("cep-feeder".into())
-            .spawn(move || keeper.run())
+            .name("cep-keeper".into())
+            .spawn(move || keeper.run(relay))
             .map_err(|error| Error::Io("start a thread for", PathBuf::new(), error))?;
         Ok(Feeder {
             fed,
@@ -174,6 +173,7 @@ impl Drop for Feeder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -202,14 +202,12 @@ enum Rest {
     Trouble,
 }
 
-/// The feeder's thread.
+/// Writes down how far the engine has come.
 struct Keeper {
     engine: Arc<Shared>,
     folder: PathBuf,
     fed: Arc<Fed>,
     stop: Arc<AtomicBool>,
-    /// Of an intake inside, until it has it: while what was in the log before comes, this thread feeds.
-    relay: Option<Arc<Relay>>,
     feeding: Arc<PiMutex<Feeding>>,
     /// What is to be committed next, where operators' events go into the log.
     leaving: Option<Leaving>,
@@ -223,42 +221,71 @@ struct Leaving {
     ways: Option<Vec<(Arc<Consumer>, u64)>>,
 }
 
-impl Keeper {
-    fn run(&mut self) {
-        // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
-        let _ = adopt(Policy::RoundRobin(WATCHDOG));
-        let mut committed = Instant::now();
-        let mut relayed: Option<Arc<Relay>> = None;
-        while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
-            let mut feeding = self.feeding.lock();
-            let rest = feeding.feed();
-            if rest == Rest::End
-                && feeding.follower.offset() >= feeding.behind
-                && let Some(relay) = self.relay.take()
-            {
-                relay.feeding.store(Some(Arc::clone(&self.feeding)));
-                relayed = Some(relay);
-                // What came meanwhile nobody was told of.
-                continue;
-            }
-            if rest == Rest::End && relayed.is_none() {
-                // Nobody else wants what is locked.
-                let _ = feeding.follower.wait(PATIENCE);
-            }
-            drop(feeding);
-            match rest {
-                Rest::Unlogged => thread::sleep(SOON),
-                Rest::Trouble => thread::sleep(PATIENCE),
-                Rest::End if relayed.is_some() => thread::sleep(PATIENCE),
-                Rest::End | Rest::More => {}
-            }
-            if committed.elapsed() >= COMMITTED_EVERY {
-                self.commit_what_left();
-                committed = Instant::now();
-            }
+/// The feeder's thread: pushes what comes, until it is told to end. An intake inside is given its part once what was in the log
+/// before has come.
+fn push_all(engine: &Shared, feeding: &Arc<PiMutex<Feeding>>, stop: &AtomicBool, mut relay: Option<Arc<Relay>>) {
+    // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
+    let is_real_time = adopt(Policy::RoundRobin(WATCHDOG)).is_ok();
+    let mut busy = Busy::default();
+    busy.begin(HIGHEST_SHARE, monotonic());
+    let mut relayed: Option<Arc<Relay>> = None;
+    while !stop.load(Ordering::SeqCst) && !engine.is_stopping() {
+        let mut held = feeding.lock();
+        let rest = held.feed();
+        let pause = busy.account(HIGHEST_SHARE, monotonic()).filter(|_| is_real_time);
+        if rest == Rest::End
+            && held.follower.offset() >= held.behind
+            && let Some(relay) = relay.take()
+        {
+            relay.feeding.store(Some(Arc::clone(feeding)));
+            relayed = Some(relay);
+            // What came meanwhile nobody was told of.
+            continue;
         }
-        if let Some(relay) = relayed {
-            relay.feeding.store(None);
+        if rest == Rest::End && relayed.is_none() {
+            // Nobody else wants what is locked, but the keeper once a second.
+            let _ = held.follower.wait(PATIENCE);
+        }
+        drop(held);
+        match rest {
+            Rest::Unlogged => thread::sleep(SOON),
+            Rest::Trouble => thread::sleep(PATIENCE),
+            Rest::End if relayed.is_some() => thread::sleep(PATIENCE),
+            Rest::End | Rest::More => {}
+        }
+        if let Some(until) = pause {
+            // As a worker does: a log that it has to catch up with leaves time to the others.
+            sleep_until(until);
+        }
+        if rest != Rest::More || pause.is_some() {
+            busy.begin(HIGHEST_SHARE, monotonic());
+        }
+    }
+    if let Some(relay) = relayed {
+        relay.feeding.store(None);
+    }
+}
+
+impl Keeper {
+    fn run(&mut self, relay: Option<Arc<Relay>>) {
+        let (engine, feeding) = (Arc::clone(&self.engine), Arc::clone(&self.feeding));
+        let (stop, keeper) = (Arc::clone(&self.stop), thread::current());
+        let pushing = thread::Builder::new().name("cep-feeder".into()).spawn(move || {
+            push_all(&engine, &feeding, &stop, relay);
+            keeper.unpark();
+        });
+        match pushing {
+            Ok(pushing) => {
+                thread::park_timeout(COMMITTED_EVERY);
+                while !self.stop.load(Ordering::SeqCst) && !self.engine.is_stopping() {
+                    self.commit_what_left();
+                    thread::park_timeout(COMMITTED_EVERY);
+                }
+                let _ = pushing.join();
+            }
+            Err(error) => self
+                .fed
+                .say(Some(format!("no thread could be started to read the log: {error}"))),
         }
         self.commit_at_the_end();
         *self.engine.fed.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -477,7 +504,7 @@ impl Feeding {
         if self.came.is_empty() {
             return;
         }
-        let Ok(mut heard) = self.fed.heard.lock() else { return };
+        let mut heard = self.fed.heard.lock();
         let now = Instant::now();
         for number in self.came.drain(..) {
             let place = usize::from(number);

@@ -1,12 +1,15 @@
 //! The matches of a query in the fast lane, on their way to who reads them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::found::Match;
 use crate::service::histogram::Histogram;
+use crate::service::kept::{Acknowledged, Kept};
+use crate::service::reads::Read;
 use crate::service::store::{RECOVERED, RELATIVE, STALE};
+use crate::service::sync::{PiGuard, PiMutex, Sleepers};
 
 /// How many wait for who reads them; then the oldest go, counted.
 const WAITING: usize = 4096;
@@ -26,13 +29,15 @@ pub struct Delivery {
     pub delay: Option<i64>,
     /// The version of the knowledge by which events were judged when it was found, if it has PATHs.
     pub knowledge: Option<u64>,
+    /// Where its lane was then.
+    pub at: Read,
 }
 
 /// The matches of a query that were not read yet.
 #[derive(Debug, Default)]
 pub struct Matches {
-    waiting: Mutex<Waiting>,
-    changed: Condvar,
+    waiting: PiMutex<Waiting>,
+    readers: Sleepers,
     /// From the arrival in the log of the event that was read last, to the moment that a match is there to be read.
     pub latency: Histogram,
 }
@@ -46,6 +51,10 @@ struct Waiting {
     taken: Instant,
     /// Whether some were taken to be sent, and may not have been.
     is_on_its_way: bool,
+    /// Whether somebody elsewhere listens who does not acknowledge.
+    is_listened: bool,
+    /// What is not acknowledged, if somebody does that, be it that nobody is there now.
+    kept: Option<Kept>,
     is_over: bool,
 }
 
@@ -56,6 +65,8 @@ impl Default for Waiting {
             counts: Counts::default(),
             taken: Instant::now(),
             is_on_its_way: false,
+            is_listened: false,
+            kept: None,
             is_over: false,
         }
     }
@@ -79,13 +90,9 @@ pub struct Counts {
 }
 
 impl Matches {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A match was found.
     pub fn put(&self, delivery: Arc<Delivery>, sheds: bool) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let counts = &mut waiting.counts;
         counts.found += 1;
         counts.stale += u64::from(delivery.marks & STALE != 0);
@@ -95,13 +102,22 @@ impl Matches {
             counts.shed += 1;
             return;
         }
+        if let Some(kept) = &mut waiting.kept {
+            kept.put(&delivery);
+        }
         if waiting.matches.len() >= WAITING {
             waiting.matches.pop_front();
-            waiting.counts.lost += 1;
+            // Where somebody acknowledges, that is who is to get them.
+            waiting.counts.lost += u64::from(waiting.kept.is_none() || waiting.is_listened);
         }
         waiting.matches.push_back(delivery);
+        let has_two_readers = waiting.kept.is_some();
         drop(waiting);
-        self.changed.notify_one();
+        if has_two_readers {
+            self.readers.wake_all();
+        } else {
+            self.readers.wake();
+        }
     }
 
     /// The next match, waited for at most so long; None also when the lane has ended.
@@ -116,7 +132,7 @@ impl Matches {
 
     /// What was taken to be sent was sent, all of it.
     pub fn sent(&self) {
-        self.lock().is_on_its_way = false;
+        self.waiting.lock().is_on_its_way = false;
     }
 
     fn take(&self, timeout: Option<Duration>, is_to_send: bool) -> Option<Arc<Delivery>> {
@@ -132,54 +148,118 @@ impl Matches {
     }
 
     /// What waits, as soon as something does.
-    fn some(&self, timeout: Option<Duration>) -> Option<MutexGuard<'_, Waiting>> {
+    fn some(&self, timeout: Option<Duration>) -> Option<PiGuard<'_, Waiting>> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut waiting = self.lock();
         loop {
-            if !waiting.matches.is_empty() {
-                return Some(waiting);
+            let seen = self.readers.enlist();
+            let waiting = self.waiting.lock();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let is_empty = waiting.matches.is_empty();
+            if !is_empty || waiting.is_over || left.is_some_and(|left| left.is_zero()) {
+                self.readers.delist();
+                return (!is_empty).then_some(waiting);
             }
-            if waiting.is_over {
-                return None;
-            }
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-                None => Duration::from_secs(3600),
-            };
-            if left.is_zero() {
-                return None;
-            }
-            let woken = self.changed.wait_timeout(waiting, left);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            drop(waiting);
+            self.readers.sleep(seen, left);
+        }
+    }
+
+    /// Somebody elsewhere listens, who does not acknowledge; or nobody does any more.
+    pub fn listen(&self, is_listened: bool) {
+        self.waiting.lock().is_listened = is_listened;
+    }
+
+    /// From now on matches are kept until they are acknowledged, those that wait too; unless they are already. The number that this
+    /// began with.
+    pub fn keep(&self) -> u64 {
+        let waiting = &mut *self.waiting.lock();
+        let kept = waiting.kept.get_or_insert_with(|| {
+            let mut kept = Kept::new(Read::default(), false);
+            waiting.matches.iter().for_each(|delivery| kept.put(delivery));
+            kept
+        });
+        kept.began
+    }
+
+    /// Matches are kept from the beginning, with what was found up to a point acknowledged before.
+    pub fn kept_from(acknowledged: Read) -> Matches {
+        let found = Matches::default();
+        found.waiting.lock().kept = Some(Kept::new(acknowledged, true));
+        found
+    }
+
+    /// Whether somebody acknowledges.
+    pub fn is_kept(&self) -> bool {
+        self.waiting.lock().kept.is_some()
+    }
+
+    /// What is kept, or nothing.
+    pub fn with_kept<T: Default>(&self, of: impl FnOnce(&mut Kept) -> T) -> T {
+        self.waiting.lock().kept.as_mut().map(of).unwrap_or_default()
+    }
+
+    /// It is on disk that somebody acknowledges, and has up to a point.
+    pub fn saved(&self, read: Read) {
+        self.with_kept(|kept| kept.saved(read));
+        self.readers.wake_all();
+    }
+
+    /// The client has handled what is before a number.
+    pub fn acknowledge(&self, number: u64) -> Acknowledged {
+        let found = self.waiting.lock().kept.as_mut().map(|kept| kept.acknowledge(number));
+        found.unwrap_or(Acknowledged::Unknown)
+    }
+
+    /// Waits until something is there to be given to who acknowledges, at most so long.
+    pub fn wait_to_give(&self, timeout: Duration) {
+        let seen = self.readers.enlist();
+        let waiting = self.waiting.lock();
+        let is_there = waiting.is_over || waiting.kept.as_ref().is_some_and(Kept::has_more);
+        drop(waiting);
+        if is_there {
+            self.readers.delist();
+        } else {
+            self.readers.sleep(seen, Some(timeout));
+        }
+    }
+
+    /// Whether nothing more comes to who acknowledges.
+    pub fn is_ended(&self) -> bool {
+        self.waiting.lock().is_over
+    }
+
+    /// Up to where all was read, with its lane here: acknowledged where somebody does that, and taken by others who listen.
+    pub fn read_to(&self, here: Read) -> Option<Read> {
+        let mut waiting = self.waiting.lock();
+        let is_read = waiting.matches.is_empty() && !waiting.is_on_its_way;
+        match &mut waiting.kept {
+            None => is_read.then_some(here),
+            Some(kept) => Some(kept.point(here)).filter(|_| is_read || !waiting.is_listened),
         }
     }
 
     /// What became of its matches.
     pub fn counts(&self) -> Counts {
-        self.lock().counts
+        self.waiting.lock().counts
     }
 
     /// Whether many wait for somebody who reads, or may just be coming back.
     pub fn is_pressed(&self) -> bool {
-        let waiting = self.lock();
-        waiting.matches.len() >= WAITING / 2 && waiting.taken.elapsed() < PRESENT && !waiting.is_over
-    }
-
-    /// Whether all was read: taken, and if it was to be sent, sent.
-    pub fn is_read(&self) -> bool {
-        let waiting = self.lock();
-        waiting.matches.is_empty() && !waiting.is_on_its_way
+        let waiting = self.waiting.lock();
+        let is_behind = waiting.matches.len() >= WAITING / 2 && waiting.taken.elapsed() < PRESENT;
+        let is_kept = waiting.kept.as_ref().is_some_and(|kept| kept.is_pressed(PRESENT));
+        (is_behind || is_kept) && !waiting.is_over
     }
 
     /// Whether nothing more comes, and all was read.
     pub fn is_over(&self) -> bool {
-        let waiting = self.lock();
+        let waiting = self.waiting.lock();
         waiting.is_over && waiting.matches.is_empty()
     }
 
     /// Nothing more comes.
     pub fn end(&self) {
-        self.lock().is_over = true;
-        self.changed.notify_all();
+        self.waiting.lock().is_over = true;
+        self.readers.wake_all();
     }
 }

@@ -17,6 +17,7 @@ pub mod graph;
 pub mod histogram;
 mod identity;
 pub mod instance;
+pub mod kept;
 pub mod knowing;
 pub mod lane;
 pub mod matches;

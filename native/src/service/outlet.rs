@@ -1,6 +1,6 @@
 //! The consumers' socket: who connects names a consumer, and gets its events as frames or lines (docs/wire.md).
 //!
-//! One thread accepts, reads first lines and notices who has gone; a thread a consumer delivers (`pump`). Who names no
+//! One thread accepts, reads first lines and acknowledgements, and notices who has gone; a thread a consumer delivers (`pump`). Who names no
 //! consumer wants something else, such as the books: what is answered is not decided here, and may take its time.
 
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use crate::intake::connection::Stream;
 use crate::intake::listen::{Listener, raise_file_limit};
 use crate::json::Json;
 use crate::service::feed::Feed;
+use crate::service::kept::Acknowledged;
 use crate::service::parcel::Format;
 use crate::service::pump::{Line, Pump};
 
@@ -34,8 +35,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
 
-/// Finds a consumer or query by its name; or says that there is none.
-pub type Directory = Box<dyn Fn(&str) -> Result<Arc<dyn Feed>, String> + Send + Sync>;
+/// The kind of a frame that acknowledges, and its bytes.
+const ACK: u8 = 4;
+const ACK_LENGTH: usize = 16;
+
+/// Finds a consumer or query by its name, and whether what it gives is to be acknowledged; or says that there is none.
+pub type Directory = Box<dyn Fn(&str, bool) -> Result<Arc<dyn Feed>, String> + Send + Sync>;
 /// Answers a first line that names no consumer, with a line.
 pub type Answer = Box<dyn Fn(&str) -> String + Send + Sync>;
 
@@ -43,13 +48,14 @@ struct State {
     directory: Directory,
     answer: Answer,
     token: Option<String>,
-    pumps: Mutex<HashMap<String, Arc<Pump>>>,
+    /// By consumer, and whether it acknowledges.
+    pumps: Mutex<HashMap<(String, bool), Arc<Pump>>>,
     answering: AtomicUsize,
     is_stopping: AtomicBool,
 }
 
 impl State {
-    fn pumps(&self) -> MutexGuard<'_, HashMap<String, Arc<Pump>>> {
+    fn pumps(&self) -> MutexGuard<'_, HashMap<(String, bool), Arc<Pump>>> {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,15 +113,20 @@ impl Outlet {
 
     /// By consumer, its clients, and how many events they were sent and lost.
     pub fn report(&self) -> Json {
-        let pumps = self.state.pumps();
-        let each = pumps.iter().map(|(name, pump)| {
+        let mut found: HashMap<String, [u64; 3]> = HashMap::new();
+        for ((name, _), pump) in &*self.state.pumps() {
             let delivered = &pump.delivered;
-            let found = json!({
-                "clients": delivered.clients.load(Ordering::SeqCst),
-                "sent": delivered.sent.get(),
-                "lost": delivered.lost.get(),
-            });
-            (name.clone(), found)
+            let counts = [
+                delivered.clients.load(Ordering::SeqCst) as u64,
+                delivered.sent.get(),
+                delivered.lost.get(),
+            ];
+            let sums = found.entry(name.clone()).or_default();
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        let each = found.into_iter().map(|(name, [clients, sent, lost])| {
+            let counts = json!({ "clients": clients, "sent": sent, "lost": lost });
+            (name, counts)
         });
         Json::Object(each.collect())
     }
@@ -146,7 +157,34 @@ enum Connection {
         input: Vec<u8>,
         began: Instant,
     },
-    Client(Arc<Line>),
+    Client {
+        line: Arc<Line>,
+        acks: Option<Acks>,
+    },
+}
+
+/// What a client says that acknowledges.
+struct Acks {
+    consumer: String,
+    feed: Arc<dyn Feed>,
+    input: Vec<u8>,
+}
+
+impl Acks {
+    /// Takes what has come. The last acknowledgement that is whole says it all.
+    fn read(&mut self, bytes: &[u8]) -> Acknowledged {
+        self.input.extend_from_slice(bytes);
+        let whole = self.input.len() / ACK_LENGTH * ACK_LENGTH;
+        let mut last = None;
+        for frame in self.input.drain(..whole).collect::<Vec<u8>>().chunks(ACK_LENGTH) {
+            let (head, number) = frame.split_at(8);
+            if *head != [ACK_LENGTH as u8, 0, 0, 0, ACK, 0, 0, 0] {
+                return Acknowledged::Unknown;
+            }
+            last = number.try_into().ok().map(u64::from_le_bytes);
+        }
+        last.map_or(Acknowledged::Taken, |number| self.feed.acknowledge(number))
+    }
 }
 
 /// What the thread that accepts has.
@@ -190,11 +228,11 @@ impl Desk {
             }
             self.connections.retain(|_, connection| match connection {
                 Connection::New { began, .. } => began.elapsed() < PATIENCE,
-                Connection::Client(line) => !line.is_gone.load(Ordering::Relaxed),
+                Connection::Client { line, .. } => !line.is_gone.load(Ordering::Relaxed),
             });
         }
         for connection in self.connections.values() {
-            if let Connection::Client(line) = connection {
+            if let Connection::Client { line, .. } = connection {
                 line.is_gone.store(true, Ordering::SeqCst);
             }
         }
@@ -249,7 +287,7 @@ impl Desk {
         loop {
             let stream = match connection {
                 Connection::New { stream, .. } => &*stream,
-                Connection::Client(line) => &line.stream,
+                Connection::Client { line, .. } => &line.stream,
             };
             let count = match (&mut &*stream).read(&mut buffer) {
                 Ok(count) => count,
@@ -258,9 +296,21 @@ impl Desk {
                 Err(_) => 0,
             };
             match connection {
-                // A client has nothing more to say.
-                Connection::Client(_) if count > 0 => {}
-                Connection::Client(line) => {
+                Connection::Client { acks: None, .. } if count > 0 => {} // it has nothing more to say
+                Connection::Client { line, acks: Some(acks) } if count > 0 => match acks.read(&buffer[..count]) {
+                    Acknowledged::Taken => {}
+                    Acknowledged::Spent => {
+                        let again = acks.consumer.clone();
+                        self.find_again(&again);
+                        return self.read(token);
+                    }
+                    Acknowledged::Unknown => {
+                        line.end();
+                        self.connections.remove(&token);
+                        return;
+                    }
+                },
+                Connection::Client { line, .. } => {
                     line.is_gone.store(true, Ordering::SeqCst);
                     self.connections.remove(&token);
                     return;
@@ -303,20 +353,39 @@ impl Desk {
             });
         match welcomed {
             Ok(Some((name, format, feed, answer))) => {
+                let acknowledges = feed.is_acknowledged();
+                if acknowledges {
+                    self.take_over(&name);
+                }
                 if !say(&stream, &answer) {
                     return;
                 }
                 let line = Arc::new(Line {
                     stream,
                     format,
+                    acknowledges,
                     is_gone: AtomicBool::new(false),
                 });
-                let pump = Arc::clone(self.state.pumps().entry(name).or_default());
-                if Pump::join(&pump, &feed, Arc::clone(&line)).is_ok() {
-                    self.connections.insert(token, Connection::Client(line));
+                let pump = self
+                    .state
+                    .pumps()
+                    .entry((name.clone(), acknowledges))
+                    .or_default()
+                    .clone();
+                if Pump::join(&pump, &feed, Arc::clone(&line)).is_err() {
+                    return;
                 }
+                if feed.is_spent() {
+                    self.find_again(&name);
+                }
+                let acks = acknowledges.then(|| Acks {
+                    consumer: name,
+                    feed,
+                    input: Vec::new(),
+                });
+                self.connections.insert(token, Connection::Client { line, acks });
             }
-            Ok(None) => self.ask(stream, String::from_utf8_lossy(&input[..end]).into_owned()),
+            Ok(None) => self.ask(Some(stream), String::from_utf8_lossy(&input[..end]).into_owned()),
             Err(reason) => {
                 say(&stream, &error_line(&reason));
             }
@@ -353,7 +422,12 @@ impl Desk {
             Some("frames") => Format::Frames,
             Some(other) => return Err(format!("there is no format '{other}'; there are: lines, frames")),
         };
-        let feed = (self.state.directory)(name)?;
+        let acks = match hello.get("acks") {
+            None | Some(Json::Bool(false)) => false,
+            Some(Json::Bool(true)) if format == Format::Frames => true,
+            _ => return Err("who acknowledges says \"acks\": true and \"format\": \"frames\"".to_owned()),
+        };
+        let feed = (self.state.directory)(name, acks)?;
         let mut answer = Map::from_iter([("consumer".to_owned(), name.into())]);
         if format == Format::Frames {
             answer.extend(feed.described());
@@ -363,26 +437,50 @@ impl Desk {
         Ok((name.to_owned(), format, feed, line))
     }
 
+    /// One client at a time acknowledges what a consumer gets: who comes takes the place of who was there.
+    fn take_over(&mut self, name: &str) {
+        self.connections.retain(|_, connection| match connection {
+            Connection::Client { line, acks: Some(acks) } if acks.consumer == name => {
+                line.end();
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// A query is to go through the log again: more was found than was kept, and what was kept is acknowledged.
+    fn find_again(&self, name: &str) {
+        self.ask(None, json!({ "again": name }).to_string());
+    }
+
     /// Lets someone else answer, on a thread of its own.
-    fn ask(&self, stream: Stream, hello: String) {
+    fn ask(&self, stream: Option<Stream>, hello: String) {
         let state = Arc::clone(&self.state);
         if state.answering.fetch_add(1, Ordering::SeqCst) >= ANSWERS {
             state.answering.fetch_sub(1, Ordering::SeqCst);
-            say(
-                &stream,
-                &error_line(&format!("{ANSWERS} others wait for an answer; try again")),
-            );
+            if let Some(stream) = stream {
+                say(
+                    &stream,
+                    &error_line(&format!("{ANSWERS} others wait for an answer; try again")),
+                );
+            }
             return;
         }
-        let _ = self.poll.registry().deregister(&mut SourceFd(&stream.fd()));
+        if let Some(stream) = &stream {
+            let _ = self.poll.registry().deregister(&mut SourceFd(&stream.fd()));
+        }
         let spawned = thread::Builder::new().name("cep-answer".to_owned()).spawn({
             let state = Arc::clone(&state);
             move || {
                 let mut line = (state.answer)(&hello).into_bytes();
                 line.push(b'\n');
-                let _ = stream.set_nonblocking(false);
-                let _ = stream.set_write_timeout(PATIENCE);
-                let _ = (&mut &stream).write_all(&line);
+                if let Some(stream) = stream {
+                    let _ = stream.set_nonblocking(false);
+                    let _ = stream.set_write_timeout(PATIENCE);
+                    let _ = (&mut &stream).write_all(&line);
+                } else if line.starts_with(b"{\"error") {
+                    eprint!("cepheid: {}", String::from_utf8_lossy(&line));
+                }
                 state.answering.fetch_sub(1, Ordering::SeqCst);
             }
         });

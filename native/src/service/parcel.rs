@@ -49,10 +49,12 @@ pub struct Parcel<'a> {
     pub supplied: Option<u64>,
     /// Of a match that is recovered, how long after its events came it was found, in microseconds.
     pub delay: Option<i64>,
+    /// For who acknowledges: its number, and the number before which nothing comes again.
+    pub acks: Option<(u64, u64)>,
 }
 
 impl Parcel<'_> {
-    /// Appends it as a frame; `number` counts what the consumer was pushed.
+    /// Appends it as a frame; `number` counts what the consumer was pushed, if it has none of its own.
     pub fn put_frame(&self, number: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let kind = match self.content {
@@ -60,7 +62,7 @@ impl Parcel<'_> {
             Content::Match(..) => MATCH,
         };
         out.extend([0, 0, 0, 0, kind, 0, 0, 0]);
-        out.extend(number.to_le_bytes());
+        out.extend(self.acks.map_or(number, |(own, _)| own).to_le_bytes());
         out.extend(self.end.unwrap_or(i64::MAX).to_le_bytes());
         out.extend(now().to_le_bytes());
         let late = self.delay.map_or(0, |delay| delay.unsigned_abs().saturating_mul(1_000));
@@ -74,7 +76,14 @@ impl Parcel<'_> {
                 out.extend([0; 4]);
                 out.extend_from_slice(record.bytes());
             }
-            Content::Match(found, plan, names, known) => put_match(found, plan, names, *known, out),
+            Content::Match(found, plan, names, known) => {
+                put_match(found, plan, names, *known, out);
+                if let Some((_, done)) = self.acks {
+                    out.extend(format!(",\"done\":{done}").bytes());
+                }
+                out.push(b'}');
+                pad(out, b' ');
+            }
         }
         let length = (out.len() - start) as u32;
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -129,7 +138,8 @@ impl Parcel<'_> {
     }
 }
 
-/// The values of a match as a record, before it what kinds they are, and behind it what they were found with.
+/// The values of a match as a record, before it what kinds they are, and behind it what they were found with, in an object that is left
+/// open.
 fn put_match(found: &Match, plan: &Plan, names: &Names, known: Option<u64>, out: &mut Vec<u8>) {
     let kinds: Vec<Kind> = found.select.iter().map(|value| kind_of(&value.view())).collect();
     out.extend((kinds.len() as u32).to_le_bytes());
@@ -146,8 +156,6 @@ fn put_match(found: &Match, plan: &Plan, names: &Names, known: Option<u64>, out:
     out.extend_from_slice(encoder.finish());
     out.push(b'{');
     put_bindings(found, plan, names, known, out);
-    out.push(b'}');
-    pad(out, b' ');
 }
 
 /// A timestamp and an array<uint8> are no kinds of values of their own.
@@ -273,6 +281,7 @@ mod tests {
             marks: STALE | RELATIVE,
             supplied: Some(monotonic()),
             delay: None,
+            acks: None,
         };
         let mut line = Vec::new();
         parcel.put_line(&mut line);

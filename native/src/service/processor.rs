@@ -2,7 +2,7 @@
 //! reads it. What the threads do is in seat.rs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::service::binding::Bound;
 use crate::service::books::{Counter, Fate};
@@ -12,7 +12,7 @@ use crate::service::histogram::Histogram;
 use crate::service::parts::{Consumer, Operator, Stream};
 use crate::service::queues::{InputQ, MovingQ, PendingQ, Pushed};
 use crate::service::recorder::Track;
-use crate::service::scheduling::{monotonic, now};
+use crate::service::scheduling::{demote, monotonic, now};
 use crate::service::store::{Head, Token};
 use crate::service::sync::{PiMutex, Sleepers};
 use crate::service::virtual_clock::judged_at_push;
@@ -110,6 +110,24 @@ pub struct Working {
     pub operator: AtomicUsize,
     /// Since when, in nanoseconds of the monotonic clock; 0 if it runs none.
     pub since: AtomicU64,
+    /// The kernel's number of the worker.
+    pub thread: AtomicU32,
+    /// Whether the watchdog took its real-time priority. Locked, so that it does not do so while the worker takes it back.
+    is_demoted: PiMutex<bool>,
+}
+
+impl Working {
+    /// Takes the worker's real-time priority, if it still runs what it began then and has one; whether that was done.
+    pub fn demote(&self, since: u64) -> bool {
+        let mut is_demoted = self.is_demoted.lock();
+        *is_demoted |= self.since.load(Ordering::Acquire) == since && demote(self.thread.load(Ordering::Relaxed));
+        *is_demoted
+    }
+
+    /// Whether the worker, which has returned, was demoted; then it takes its priority back.
+    pub fn was_demoted(&self) -> bool {
+        std::mem::take(&mut *self.is_demoted.lock())
+    }
 }
 
 /// The next supplier event of a level whose lock is held.

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -44,13 +44,15 @@ pub struct Line {
     pub stream: Stream,
     /// How it wants what it gets.
     pub format: Format,
+    /// Whether it acknowledges what it gets: then nothing that waits for it goes.
+    pub acknowledges: bool,
     /// Whether it is gone, or is to go.
     pub is_gone: AtomicBool,
 }
 
 impl Line {
     /// Ends the connection; who watches the socket notices.
-    fn end(&self) {
+    pub fn end(&self) {
         self.is_gone.store(true, Ordering::SeqCst);
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -81,7 +83,7 @@ struct Inbox {
 pub struct Pump {
     /// What became of what was delivered.
     pub delivered: Delivered,
-    inbox: Mutex<Inbox>,
+    inbox: PiMutex<Inbox>,
     has_mail: AtomicBool,
     is_stopped: AtomicBool,
     desk: PiMutex<Desk>,
@@ -184,6 +186,9 @@ impl Client {
     fn keep(&mut self, event: &[u8], delivered: &Delivered) {
         self.waiting.push_back(event.into());
         self.waiting_bytes += event.len();
+        if self.line.acknowledges {
+            return; // it is alone, so no more is taken for it while it is behind
+        }
         while self.waiting.len() > WAITING || (self.waiting_bytes > WAITING_BYTES && self.waiting.len() > 1) {
             if let Some(oldest) = self.waiting.pop_front() {
                 self.waiting_bytes -= oldest.len();
@@ -222,29 +227,26 @@ impl Client {
 }
 
 impl Pump {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A client comes to the others; the first one begins the thread.
     pub fn join(pump: &Arc<Pump>, feed: &Arc<dyn Feed>, line: Arc<Line>) -> std::io::Result<()> {
-        let mut inbox = pump.inbox();
+        let mut inbox = pump.inbox.lock();
         inbox.lines.push(line);
         pump.has_mail.store(true, Ordering::SeqCst);
         pump.delivered.clients.fetch_add(1, Ordering::SeqCst);
-        if inbox.is_running {
+        if std::mem::replace(&mut inbox.is_running, true) {
             return Ok(());
         }
+        // A thread takes its time to start, and a worker may want what is locked.
+        drop(inbox);
         let (own, feed) = (Arc::clone(pump), Arc::clone(feed));
         let spawned = thread::Builder::new()
             .name("cep-deliver".to_owned())
             .spawn(move || Pump::run(&own, &feed));
-        match spawned {
-            Ok(_) => inbox.is_running = true,
-            Err(_) => {
-                inbox.lines.pop();
-                pump.delivered.clients.fetch_sub(1, Ordering::SeqCst);
-            }
+        if spawned.is_err() {
+            let mut inbox = pump.inbox.lock();
+            inbox.is_running = false;
+            inbox.lines.drain(..).for_each(|line| line.end());
+            pump.delivered.clients.store(0, Ordering::SeqCst);
         }
         spawned.map(drop)
     }
@@ -276,7 +278,7 @@ impl Pump {
 
     /// Whether the thread runs.
     pub fn is_running(&self) -> bool {
-        self.inbox().is_running
+        self.inbox.lock().is_running
     }
 
     fn run(pump: &Arc<Pump>, feed: &Arc<dyn Feed>) {
@@ -327,8 +329,10 @@ impl Pump {
         } = desk;
         let mut has_room = true;
         let mut take = |parcel: &Parcel<'_>| {
-            // Who came while nothing did is to get this one.
-            self.take_in(clients);
+            // Who came while nothing did is to get this one; who acknowledges gets all in order.
+            if !feed.is_acknowledged() {
+                self.take_in(clients);
+            }
             let wants = |format| clients.iter().any(|client| client.line.format == format);
             if wants(Format::Frames) {
                 parcel.put_frame(*number, &mut frames.bytes);
@@ -366,16 +370,18 @@ impl Pump {
         went_on
     }
 
-    fn take_in(&self, clients: &mut Vec<Client>) {
+    /// Takes in who has come; whether somebody has.
+    fn take_in(&self, clients: &mut Vec<Client>) -> bool {
         if !self.has_mail.swap(false, Ordering::SeqCst) {
-            return;
+            return false;
         }
-        clients.extend(self.inbox().lines.drain(..).map(|line| Client {
+        clients.extend(self.inbox.lock().lines.drain(..).map(|line| Client {
             line,
             begun: Vec::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
         }));
+        true
     }
 
     /// Lets go of clients that are gone: whether one of those that are left is behind, and one has room. None if none is left, or
@@ -383,7 +389,9 @@ impl Pump {
     fn keep_on(&self, feed: &dyn Feed) -> Option<(bool, bool)> {
         let mut desk = self.desk.lock();
         let clients = &mut desk.clients;
-        self.take_in(clients);
+        if self.take_in(clients) {
+            feed.begin();
+        }
         let before = clients.len();
         clients.retain(|client| !client.line.is_gone.load(Ordering::Relaxed));
         self.delivered
@@ -391,7 +399,7 @@ impl Pump {
             .fetch_sub(before - clients.len(), Ordering::SeqCst);
         let is_over = feed.is_over() || self.is_stopped.load(Ordering::SeqCst);
         if clients.is_empty() || is_over {
-            let mut inbox = self.inbox();
+            let mut inbox = self.inbox.lock();
             if inbox.lines.is_empty() || is_over {
                 inbox.lines.drain(..).for_each(|line| line.end());
                 clients.drain(..).for_each(|client| client.line.end());
@@ -425,6 +433,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::Condvar;
+    use std::sync::Mutex;
     use std::time::Instant;
 
     /// Numbers that wait to be delivered, each in an event of some size.
@@ -465,6 +474,7 @@ mod tests {
                 marks: 0,
                 delay: None,
                 supplied: None,
+                acks: None,
             });
             true
         }
@@ -501,6 +511,7 @@ mod tests {
             let line = Line {
                 stream: Stream::Unix(near),
                 format: Format::Frames,
+                acknowledges: false,
                 is_gone: AtomicBool::new(false),
             };
             Pump::join(&self.pump, &self.feed, Arc::new(line)).unwrap();

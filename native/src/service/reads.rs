@@ -3,7 +3,8 @@
 //! A point is an offset of the log and the watermark there: on a stream that is silent, matches come when time passes, and
 //! the offset stays the same.
 //!
-//! A small file of JSON beside the log, `<lane>.read`, by query: `{"rising 9f0c": {"offset": 4711, "watermark": 133}}`.
+//! A small file of JSON beside the log, `<lane>.read`, by query: `{"rising 9f0c": {"offset": 4711, "watermark": 133, "acks": false}}`;
+//! with `acks` somebody acknowledges what it finds, and all up to there is.
 
 use std::fs;
 use std::io;
@@ -37,7 +38,7 @@ pub struct Reads {
     sure: Vec<(String, Read)>,
     /// By query, where all was read when it was last looked; a moment later that is sure.
     recent: Vec<Option<Read>>,
-    written: Vec<(String, Read)>,
+    written: Vec<(String, Read, bool)>,
 }
 
 impl Reads {
@@ -58,15 +59,21 @@ impl Reads {
         }
     }
 
+    /// What is sure of a query.
+    pub fn sure(&self, number: usize) -> Read {
+        self.sure[number].1
+    }
+
     /// Writes what is sure, if that has changed, of the queries that are not removed.
-    pub fn write(&mut self, is_removed: impl Fn(usize) -> bool) -> io::Result<()> {
+    pub fn write(&mut self, is_removed: impl Fn(usize) -> bool, has_acks: impl Fn(usize) -> bool) -> io::Result<()> {
         let wanted = self.sure.iter().enumerate().filter(|(number, _)| !is_removed(*number));
-        let wanted: Vec<(String, Read)> = wanted.map(|(_, one)| one.clone()).collect();
+        let wanted = wanted.map(|(number, (key, read))| (key.clone(), *read, has_acks(number)));
+        let wanted: Vec<(String, Read, bool)> = wanted.collect();
         if wanted == self.written {
             return Ok(());
         }
-        let point = |(key, read): &(String, Read)| {
-            let point = json!({"offset": read.offset, "watermark": read.watermark});
+        let point = |(key, read, acks): &(String, Read, bool)| {
+            let point = json!({"offset": read.offset, "watermark": read.watermark, "acks": acks});
             (key.clone(), point)
         };
         let text = Value::Object(wanted.iter().map(point).collect::<Map<_, _>>()).to_string();
@@ -95,16 +102,20 @@ mod tests {
         let text = || fs::read_to_string(folder.path().join("queries-high.read")).unwrap();
         reads.pass(0, Some(at(3, 30)));
         reads.pass(1, None);
-        reads.write(|_| false).unwrap();
-        assert!(text().contains(r#""a":{"offset":0"#), "{}", text());
+        reads.write(|_| false, |_| false).unwrap();
+        assert!(text().contains(r#""a":{"acks":false,"offset":0"#), "{}", text());
         reads.pass(0, None);
         reads.pass(1, Some(at(5, 50)));
-        reads.write(|_| false).unwrap();
-        assert!(text().contains(r#""a":{"offset":3,"watermark":30}"#), "{}", text());
+        reads.write(|_| false, |_| false).unwrap();
+        assert!(
+            text().contains(r#""a":{"acks":false,"offset":3,"watermark":30}"#),
+            "{}",
+            text()
+        );
         // It never goes back, and what is removed is forgotten.
         reads.pass(1, None);
-        reads.write(|number| number == 0).unwrap();
-        assert_eq!(text(), r#"{"b":{"offset":7,"watermark":70}}"#);
+        reads.write(|number| number == 0, |_| true).unwrap();
+        assert_eq!(text(), r#"{"b":{"acks":true,"offset":7,"watermark":70}}"#);
     }
 
     #[test]

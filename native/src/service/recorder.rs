@@ -22,9 +22,9 @@ const WHICH: u64 = 0xffff;
 /// What a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Began to run an operator.
+    /// Began to run an operator; a lane, to take a batch of the log.
     Begin = 1,
-    /// An operator returned.
+    /// That is done.
     End,
     /// Took a supplier event.
     Take,
@@ -119,10 +119,10 @@ impl Track {
 
 /// The tracks as a trace in the format of Chrome's tracer, which Perfetto opens.
 ///
-/// `names` are those of streams and operators, by number.
-pub fn trace<'t>(tracks: impl Iterator<Item = &'t Track>, names: &[&str]) -> String {
+/// With each, the names of what it has to do with, by number.
+pub fn trace<'t>(tracks: impl Iterator<Item = (&'t Track, &'t [&'t str])>) -> String {
     let mut events = Vec::new();
-    for (number, track) in tracks.enumerate() {
+    for (number, (track, names)) in tracks.enumerate() {
         let thread = number + 1;
         events.push(json!({"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": track.name}}));
         events.push(
@@ -174,7 +174,7 @@ mod tests {
             let what = if turn % 2 == 0 { What::Begin } else { What::End };
             track.note(turn * 1_000, what, 0);
         }
-        let text = trace([&track].into_iter(), &["fused"]);
+        let text = trace([(&track, &["fused"][..])].into_iter());
         let json: Json = serde_json::from_str(&text).unwrap();
         let events = json["traceEvents"].as_array().unwrap();
         let times: Vec<f64> = events.iter().filter_map(|e| e["ts"].as_f64()).collect();

@@ -9,6 +9,7 @@ use crate::json::Json;
 use crate::service::books::{Books, ConsumerBook, EdgeBook, FATES, OperatorBook, StreamBook};
 use crate::service::engine::Shared;
 use crate::service::histogram::Histogram;
+use crate::service::lane::Lane;
 use crate::service::matches::Matches;
 use crate::service::parts::{Consumer, Operator, Stream};
 use crate::service::recorder::trace;
@@ -138,6 +139,7 @@ fn summary(histogram: &Histogram) -> Json {
 pub fn matches_report(matches: &Matches) -> Json {
     let counts = matches.counts();
     json!({
+        "unacknowledged": matches.with_kept(|kept| Some(kept.count())),
         "found": counts.found,
         "stale": counts.stale,
         "relative": counts.relative,
@@ -224,9 +226,11 @@ pub fn engine_report(shared: &Shared) -> Json {
     })
 }
 
-/// The flight recorder's last moments, as Perfetto and Chrome read them.
-pub fn engine_trace(shared: &Shared) -> String {
+/// The flight recorder's last moments of workers, movers and lanes, as Perfetto and Chrome read them.
+pub fn engine_trace(shared: &Shared, lanes: &[Arc<Lane>]) -> String {
     let graph = shared.graph();
+    let names = graph.names();
     let tracks = graph.levels().flat_map(|place| &place.level.tracks);
-    trace(tracks, &graph.names())
+    let tracks = tracks.map(|track| (track, &names[..]));
+    trace(tracks.chain(lanes.iter().map(|lane| (&*lane.track, &["batch"][..]))))
 }

@@ -2,7 +2,8 @@
 //!
 //! What queries hold follows from the log. So a lane goes back to a point behind which every event is out of reach of all
 //! of them: their windows have passed it, or nothing was held there. Where time does not bound what a query holds
-//! (sessions, AFTER MATCH, a limit) only the latter counts, and before there is such a point the whole log does.
+//! (sessions, AFTER MATCH, a limit) only the latter counts, and before there is such a point the whole log does. What somebody has
+//! not acknowledged is found again too: no point is begun at that is behind what was in reach then.
 //!
 //! The point is a small file beside the log:
 //!
@@ -54,13 +55,21 @@ impl Point {
     }
 }
 
+/// A point that a lane has passed, with this watermark.
+#[derive(Debug)]
+struct Passed {
+    point: Point,
+    watermark: i64,
+    holds_nothing: bool,
+}
+
 /// The points that a lane has passed.
 #[derive(Debug)]
 pub struct Marks {
     reach: Option<i64>,
     checks: Vec<String>,
     path: PathBuf,
-    points: VecDeque<Point>,
+    points: VecDeque<Passed>,
 }
 
 impl Marks {
@@ -96,13 +105,13 @@ impl Marks {
         is_good.then_some(point)
     }
 
-    /// The lane is at a point, with this watermark; the latest one that can be begun at is kept.
-    pub fn pass(&mut self, point: Point, watermark: i64, holds_nothing: bool) -> io::Result<()> {
-        if holds_nothing {
+    /// The lane is at a point, with this watermark; the latest one that can be begun at is kept. What was found behind the offset `held`
+    /// is to be found again.
+    pub fn pass(&mut self, point: Point, watermark: i64, holds_nothing: bool, held: u64) -> io::Result<()> {
+        if holds_nothing && point.offset <= held {
             self.points.clear();
             return self.write(&point);
         }
-        let Some(reach) = self.reach else { return Ok(()) };
         if self.points.len() >= MARKS {
             let mut number = 0;
             self.points.retain(|_| {
@@ -110,11 +119,23 @@ impl Marks {
                 number % 2 == 1
             });
         }
-        self.points.push_back(point);
-        let needed = watermark.saturating_sub(reach);
-        let passed = self.points.iter().take_while(|point| point.greatest() < needed).count();
-        let latest = self.points.drain(..passed).next_back();
-        latest.map_or(Ok(()), |point| self.write(&point))
+        if holds_nothing || self.reach.is_some() {
+            self.points.push_back(Passed {
+                point,
+                watermark,
+                holds_nothing,
+            });
+        }
+        let behind = self.points.partition_point(|passed| passed.point.offset <= held);
+        let there = behind.checked_sub(1).map(|last| self.points[last].watermark);
+        let needed = there.zip(self.reach).map(|(there, reach)| there.saturating_sub(reach));
+        let is_good =
+            |passed: &Passed| passed.holds_nothing || needed.is_some_and(|needed| passed.point.greatest() < needed);
+        let Some(latest) = self.points.range(..behind).rposition(is_good) else {
+            return Ok(());
+        };
+        let latest = self.points.drain(..=latest).next_back();
+        latest.map_or(Ok(()), |passed| self.write(&passed.point))
     }
 
     fn write(&self, point: &Point) -> io::Result<()> {
@@ -158,7 +179,7 @@ mod tests {
         let mut marks = marks(folder.path(), Some(100));
         for number in 0..1000 {
             marks
-                .pass(at(number, 10 * number as i64), 10 * number as i64, false)
+                .pass(at(number, 10 * number as i64), 10 * number as i64, false, u64::MAX)
                 .unwrap();
             assert!(marks.points.len() <= MARKS);
         }
@@ -170,18 +191,35 @@ mod tests {
     fn where_time_says_nothing_only_an_empty_state_does() {
         let folder = tempfile::tempdir().unwrap();
         let mut marks = marks(folder.path(), None);
-        marks.pass(at(1, 10), 10, false).unwrap();
+        marks.pass(at(1, 10), 10, false, u64::MAX).unwrap();
         assert_eq!(marks.read(), None);
-        marks.pass(at(2, 20), 20, true).unwrap();
-        marks.pass(at(3, 9_000), 9_000, false).unwrap();
+        marks.pass(at(2, 20), 20, true, u64::MAX).unwrap();
+        marks.pass(at(3, 9_000), 9_000, false, u64::MAX).unwrap();
         assert_eq!(marks.read(), Some(at(2, 20)));
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_stays_in_reach() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut marks = marks(folder.path(), Some(100));
+        for number in 0..50 {
+            let time = 10 * number as i64;
+            marks.pass(at(number, time), time, number == 45, 30).unwrap();
+        }
+        assert_eq!(
+            marks.read(),
+            Some(at(19, 190)),
+            "at 300, where it is held, 190 was just out of reach"
+        );
+        marks.pass(at(50, 500), 500, false, 46).unwrap();
+        assert_eq!(marks.read(), Some(at(45, 450)), "nothing was held there");
     }
 
     #[test]
     fn another_query_begins_with_the_whole_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut marks = marks(folder.path(), Some(0));
-        marks.pass(at(2, 20), 20, true).unwrap();
+        marks.pass(at(2, 20), 20, true, u64::MAX).unwrap();
         marks.checks.push("cd".to_owned());
         assert_eq!(marks.read(), None);
     }

@@ -36,7 +36,7 @@ pub const HIGHEST: i32 = 80;
 pub const WATCHDOG: i32 = HIGHEST + 2;
 
 /// Shares of the highest level and of those below it. The kernel's limit is 950.
-const HIGHEST_SHARE: u64 = 920;
+pub const HIGHEST_SHARE: u64 = 920;
 const LOWER_SHARE: u64 = 850;
 
 /// The policies of so many levels, highest first. `real_time` is the highest priority allowed, if any is.
@@ -122,6 +122,22 @@ pub fn adopt_anew(policy: Policy) {
     } else {
         let _ = adopt(policy);
     }
+}
+
+/// Takes a thread of this process, by the kernel's number, back from real-time priorities; whether it had one.
+pub fn demote(thread: u32) -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    let thread = thread as libc::pid_t;
+    // SAFETY: takes numbers, and the parameters outlive the call.
+    unsafe {
+        libc::sched_getscheduler(thread) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
+            && libc::sched_setscheduler(thread, libc::SCHED_OTHER, &raw const parameters) == 0
+    }
+}
+
+/// The first two levels that run at the same priority though one is above the other, if there are more than priorities.
+pub fn alike(policies: &[LevelPolicy]) -> Option<usize> {
+    policies.windows(2).position(|pair| pair[0].worker == pair[1].worker)
 }
 
 /// Nanoseconds of a clock.
@@ -227,6 +243,14 @@ mod tests {
         assert!(priorities[0] < WATCHDOG);
         assert_eq!((found[3].worker, found[3].share), (Policy::Nice(0), None));
         assert!(found[0].share > found[1].share && found[0].share < Some(950));
+    }
+
+    #[test]
+    fn levels_beyond_the_priorities_are_noticed() {
+        assert_eq!(alike(&policies(28, true, Some(99))), None);
+        assert_eq!(alike(&policies(30, true, Some(99))), Some(26));
+        assert_eq!(alike(&policies(8, true, None)), None);
+        assert!(alike(&policies(40, true, None)).is_some());
     }
 
     #[test]

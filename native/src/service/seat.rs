@@ -14,6 +14,8 @@ use crate::service::parts::Operator;
 use crate::service::processor::{Level, State, has_input, input_length, pop_input};
 use crate::service::recorder::{Track, What};
 use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
+use crate::service::sync::thread;
+use crate::service::threads::PATIENCE;
 
 /// So long it takes until another worker runs that is woken, on a core that slept, and what it costs; in nanoseconds.
 const WAKING: u64 = 100_000;
@@ -61,6 +63,7 @@ impl Seat<'_> {
     pub fn work(&self) {
         let level = self.level;
         let mut policy = self.adopt();
+        level.workings[self.number].thread.store(thread(), Ordering::Relaxed);
         let mut share = policy.share.unwrap_or(0);
         let mut busy = Busy::default();
         busy.begin(share, monotonic());
@@ -69,7 +72,7 @@ impl Seat<'_> {
             let job = self.next_job(done.take(), &mut policy);
             match job {
                 Job::Run(operator, marks) => {
-                    let ended = self.run(&operator, marks);
+                    let ended = self.run(&operator, marks, policy);
                     done = Some(operator);
                     self.rest(&mut busy, policy, ended);
                 }
@@ -221,7 +224,7 @@ impl Seat<'_> {
     }
 
     /// Runs an operator; when it returned.
-    fn run(&self, operator: &Operator, marks: u8) -> u64 {
+    fn run(&self, operator: &Operator, marks: u8, policy: LevelPolicy) -> u64 {
         let (shared, working) = (self.shared, &self.level.workings[self.number]);
         // SAFETY: `running` was set for this worker under the level's lock, and is reset only when it is done.
         let instance = unsafe { operator.instance() };
@@ -233,6 +236,9 @@ impl Seat<'_> {
         let outcome = instance.run(&shared.store, &operator.book, marks, share);
         working.since.store(0, Ordering::Release);
         let ended = monotonic();
+        if ended - begun > PATIENCE && working.was_demoted() {
+            adopt_anew(policy.worker);
+        }
         self.track().note(ended, What::End, operator.ring);
         operator.run_times.record(ended - begun);
         // Nobody else runs it now.
@@ -265,6 +271,8 @@ impl Seat<'_> {
     pub fn move_on(&self) {
         let (shared, level) = (self.shared, self.level);
         let mut policy = self.adopt();
+        let mut busy = Busy::default();
+        busy.begin(policy.share.unwrap_or(0), monotonic());
         while !self.is_over() {
             let mut moving = level.moving.lock();
             let graph = shared.graph();
@@ -275,7 +283,8 @@ impl Seat<'_> {
                 adopt_anew(policy.mover);
             }
             if let Some((reader, token)) = moving.pop() {
-                self.track().note(monotonic(), What::Move, reader.operator.ring);
+                let now = monotonic();
+                self.track().note(now, What::Move, reader.operator.ring);
                 // A change of levels holds this MovingQ's lock, so that the operator stays where it is.
                 let Some(place) = graph.place(reader.operator.level.load(Ordering::SeqCst)) else {
                     shared.ended(&reader.operator, reader.edge, token, Fate::Shed);
@@ -287,6 +296,7 @@ impl Seat<'_> {
                 shared.bind(&mut destination.state.lock(), &reader, token, head);
                 drop(moving);
                 destination.workers.wake();
+                self.rest(&mut busy, policy, now);
                 continue;
             }
             drop(moving);
@@ -297,6 +307,7 @@ impl Seat<'_> {
                 continue;
             }
             level.movers.sleep(seen, None);
+            busy.begin(policy.share.unwrap_or(0), monotonic());
         }
     }
 

@@ -361,7 +361,7 @@ impl Supplying {
 
     /// The least watermark of the streams that it comes from (rule E5); None while one of them has none.
     fn watermark(&self) -> Option<i64> {
-        let heard = self.around.fed.heard.lock().ok()?;
+        let heard = self.around.fed.heard.lock();
         let of = |source: &Source| {
             let known = heard.get(&source.name);
             let silence = known.map_or(self.began.elapsed(), |(_, heard)| heard.elapsed());

@@ -13,7 +13,7 @@ thread_local! {
 
 /// The kernel's number of the calling thread, which is the word of a lock that it holds.
 #[inline]
-fn thread() -> u32 {
+pub fn thread() -> u32 {
     let known = THREAD.get();
     if known != 0 {
         return known;

@@ -12,8 +12,8 @@ use crate::service::processor::Level;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic};
 use crate::service::seat::Seat;
 
-/// How long an operator may run before the watchdog names it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an operator may run before the watchdog names it, in nanoseconds.
+pub(super) const PATIENCE: u64 = 1_000_000_000;
 /// How often the watchdog looks.
 const ROUND: Duration = Duration::from_millis(50);
 
@@ -92,7 +92,7 @@ fn name_the_stuck(shared: &Shared, named: &mut Vec<(u64, usize, usize)>) {
                 // It runs longer than it did, and others may have been left to it.
                 place.level.workers.wake();
             }
-            if since == 0 || ran <= PATIENCE.as_nanos() as u64 {
+            if since == 0 || ran <= PATIENCE {
                 continue;
             }
             let run = (since, place.level.number, number);
@@ -101,8 +101,17 @@ fn name_the_stuck(shared: &Shared, named: &mut Vec<(u64, usize, usize)>) {
                 && !named.contains(&run)
             {
                 operator.stuck.add(1);
+                // It may never, and would take a core from all below it, and from whoever looks what is wrong.
+                let demoted = if working.demote(since) {
+                    "; until it does, its thread has no real-time priority"
+                } else {
+                    ""
+                };
                 let name = &operator.spec.name;
-                eprintln!("cepheid: operator '{name}' has not returned for {} ms", ran / 1_000_000);
+                eprintln!(
+                    "cepheid: operator '{name}' has not returned for {} ms{demoted}",
+                    ran / 1_000_000
+                );
             }
         }
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cepheid.app.check import check as check_sections
 from cepheid.app.lower import lower
-from cepheid.app.schema import ApplicationSection
+from cepheid.app.schema import ApplicationSection, KafkaSink, KafkaSource
 from cepheid.language import syntax
 from cepheid.language.errors import Diagnostic, Rejected, Span
 from cepheid.language.scope import expand
@@ -39,6 +39,17 @@ class Application:
     @property
     def name(self) -> str:
         return self.sections.name
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The streams that Spark reads from topics of Kafka itself, and the queries whose matches it writes to one.
+
+        With a service a bridge brings topics into its log instead.
+        """
+        service = self.sections.service
+        reads = service is None or service.log is None
+        read = (name for name, s in self.sections.streams.items() if reads and isinstance(s.source, KafkaSource))
+        return frozenset([*read, *(name for name, q in self.sections.queries.items() if isinstance(q.sink, KafkaSink))])
 
     def known(self) -> Known | None:
         """What the application knows; None if it has no knowledge. Raises Rejected."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cepheid.app.application import Application
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from cepheid.app.renewal import Renewal
     from cepheid.knowledge.follow import Follower
     from cepheid.knowledge.store import Change
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An application, what it knows, and its plan by that."""
+
+    app: Application
+    known: Known | None
+    plan: Plan
 
 
 class Following:
@@ -37,13 +46,21 @@ class Following:
 
     def plan_of(self, app: Application) -> Plan:
         """Plans an application by what is known now; from here on it is the one whose knowledge matters."""
+        planned = self.planned(app)
+        self.adopt(planned)
+        return planned.plan
+
+    def planned(self, app: Application) -> Planned:
+        """An application by what is known now, which nothing goes by yet."""
         known = self._known_of(app)
-        self.plan = app.plan(known)
-        self.version = 0 if known is None else known.knowledge.version
-        self._app, self._known = app, known
+        return Planned(app, known, app.plan(known))
+
+    def adopt(self, planned: Planned) -> None:
+        """From here on this application is the one whose knowledge matters."""
+        self._app, self._known, self.plan = planned.app, planned.known, planned.plan
+        self.version = 0 if planned.known is None else planned.known.knowledge.version
         if self._is_following:
             self._follow()
-        return self.plan
 
     def _known_of(self, app: Application) -> Known | None:
         """What an application knows: with the knowledge that is here already, if it is the same."""

@@ -139,9 +139,14 @@ AttributeType: TypeAlias = Annotated[
 ]
 
 
+#: What only Spark can open: s3a://bucket/events.
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
 def _path(raw: object) -> object:
+    """A path is relative to the file that it is written in."""
     if isinstance(raw, Text):
-        return str(raw.folder / raw)
+        return str(raw) if _URI.match(raw) else str(raw.folder / raw)
     return raw
 
 
@@ -170,6 +175,9 @@ class MqttSource(Section):
     kind: Literal["mqtt"]
     broker: str = Field("localhost:1883", description="Host and port of the broker.")
     topic: str = Field(description="The topic to subscribe to; `+` and `#` as in MQTT.")
+    version: Literal["3.1.1", 5] = Field(5, description="The version of MQTT that the broker speaks.")
+    user: str | None = Field(None, description="As whom to connect, if the broker asks for that.")
+    password_file: FilePath | None = Field(None, description="A file whose first line is the user's password.")
 
 
 class KafkaSource(Section):

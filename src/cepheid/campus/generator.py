@@ -39,6 +39,9 @@ _PERIODS: Final = {
 #: Air that no room without a fault exceeds, and what the overcooled ones get.
 _MOST_AIR: Final = 480.0
 _TOO_MUCH_AIR: Final = 520.0
+#: What every room of a building gets whose air handler runs away, and for how long; so much that it raises averages.
+_RUNAWAY_AIR: Final = 1500.0
+_RUNAWAY: Final = 420 * _SECOND
 
 #: What a malformed record of each code looks like, made from a good one.
 _MALFORMED: Final[dict[str, Callable[[dict[str, Json], bytes], bytes]]] = {
@@ -60,7 +63,7 @@ class Fault:
     """Something wrong on the campus, from one time up to another (microseconds).
 
     `overcooled`: the airflow exceeds 500, and then rises by more than 50 within 5 minutes. `stuck`: a thermometer shows
-    the same all the time.
+    the same all the time. `runaway`: an air handler gives every room of its building far more than 500, evenly.
     """
 
     kind: str
@@ -95,9 +98,10 @@ class Truth:
 
 
 class Campus:
-    """A campus at work. `model` is what is known of it."""
+    """A campus at work. `model` is what is known of it. At `runaway`, if given, the air handlers of half of the
+    buildings run away."""
 
-    def __init__(self, seed: int = 2012, sensors: int = 700, start: int = START) -> None:
+    def __init__(self, seed: int = 2012, sensors: int = 700, start: int = START, *, runaway: int | None = None) -> None:
         self.model = Model.of(sensors, seed)
         self._start = start
         self.truth = Truth()
@@ -107,6 +111,9 @@ class Campus:
         #: Vendors spell attributes their way, and a sensor has one vendor.
         self._spelling = {s.name: self._random.randrange(3) for s in self.model.sensors}
         self._faults = self._make_faults()
+        self._runaways = {} if runaway is None else self._make_runaways(runaway)
+        faults = (*self._faults.values(), *self._runaways.values())
+        self.truth.faults = sorted(faults, key=lambda fault: (fault.begins, fault.sensor))
         #: What reports next: a sensor by position, or a record that was held up.
         self._due: list[tuple[int, int, dict[str, Json] | None]] = [
             (start + self._random.randrange(_PERIODS[s.kind]), i, None) for i, s in enumerate(self.model.sensors)
@@ -131,8 +138,12 @@ class Campus:
                 begins = self._start + self._random.randrange(60, 1200) * _SECOND
                 room = sensor.room.name if isinstance(sensor.room, Room) else ""
                 faults[sensor.name] = Fault(kind, sensor.name, room, begins, begins + 600 * _SECOND)
-        self.truth.faults = sorted(faults.values(), key=lambda fault: (fault.begins, fault.sensor))
         return faults
+
+    def _make_runaways(self, begins: int) -> dict[str, Fault]:
+        """By building: half of them, and the first at least."""
+        buildings = self.model.buildings[: (len(self.model.buildings) + 1) // 2]
+        return {name: Fault("runaway", f"{name}-AHU", name, begins, begins + _RUNAWAY) for name in buildings}
 
     def lines(self, count: int) -> Iterator[bytes]:
         """The next records, a line each; goes on where the last call ended."""
@@ -208,6 +219,9 @@ class Campus:
         if fault is not None and fault.begins <= now < fault.ends:
             # Too much from the start, and 20 more with each minute.
             return round(_TOO_MUCH_AIR + 20 * (now - fault.begins) / (60 * _SECOND), 1)
+        runaway = self._runaways.get(self.model.floors[sensor.room.floor]) if isinstance(sensor.room, Room) else None
+        if runaway is not None and runaway.begins <= now < runaway.ends:
+            return _RUNAWAY_AIR
         level = self._level[sensor.name] + self._random.gauss(0, 8)
         self._level[sensor.name] = min(_MOST_AIR, max(100.0, level))
         return round(self._level[sensor.name], 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cepheid.app import Application, load
+from cepheid.cli.cluster import on_cluster
 from cepheid.cli.match import moment
 from cepheid.model.names import suggestion
 from cepheid.model.time import format_instant
@@ -28,9 +29,10 @@ def command() -> None:
 
 @command.command()
 @click.argument("app", type=click.Path())
-def stats(app: str) -> None:
+@on_cluster
+def stats(app: str, conf: dict[str, str]) -> None:
     """Say what the archive of APP holds: events and dead letters, since when, in how many files."""
-    application, archive, spark = _opened(app)
+    application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import stats
 
     click.echo(f"{'table':24} {'rows':>12} {'late':>8} {'days':>5} {'files':>6} {'size':>9}  from, to")
@@ -43,12 +45,13 @@ def stats(app: str) -> None:
 
 @command.command()
 @click.argument("app", type=click.Path())
-def compact(app: str) -> None:
+@on_cluster
+def compact(app: str, conf: dict[str, str]) -> None:
     """Make large files of small ones in the archive of APP, and remove what is older than `archive: {retain: ...}`.
 
     Others may read and write meanwhile.
     """
-    application, archive, spark = _opened(app)
+    application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import compact, remove_before
 
     streams = streams_of(application.plan())
@@ -64,9 +67,10 @@ def compact(app: str) -> None:
 @command.command("dead-letters")
 @click.argument("app", type=click.Path())
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Show so many.")
-def dead_letters(app: str, limit: int) -> None:
+@on_cluster
+def dead_letters(app: str, limit: int, conf: dict[str, str]) -> None:
     """Show the newest records of APP that fit no stream: why, where they came from, and what they are."""
-    application, archive, spark = _opened(app)
+    application, archive, spark = _opened(app, conf)
     from pyspark.sql import functions as sf
 
     from cepheid.spark.archive import read_dead_letters
@@ -94,8 +98,15 @@ def _place(source: str, folder: Path) -> str:
 @click.option("--from", "low", help="The first time; left out, the beginning.")
 @click.option("--to", "high", help="The first time that is not taken any more; left out, the end.")
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv", "parquet"]), default="parquet", show_default=True)
+@on_cluster
 def export(
-    app: str, stream: str, folder: Path, low: str | None, high: str | None, form: Literal["jsonl", "csv", "parquet"]
+    app: str,
+    stream: str,
+    folder: Path,
+    low: str | None,
+    high: str | None,
+    form: Literal["jsonl", "csv", "parquet"],
+    conf: dict[str, str],
 ) -> None:
     """Write the archived events of STREAM to files in a new FOLDER, without late ones, which take part in no query."""
     if folder.exists():
@@ -106,7 +117,7 @@ def export(
     if found is None:
         hint = suggestion(stream, streams)
         raise click.UsageError(f"'{application.name}' has no stream '{stream}'" + (f"; {hint}" if hint else ""))
-    _, archive, spark = _opened(app)
+    _, archive, spark = _opened(app, conf)
     from pyspark.sql import functions as sf
 
     from cepheid.spark.archive import read
@@ -121,7 +132,7 @@ def export(
     click.echo(f"{stream} is in {folder}")
 
 
-def _opened(app: str) -> tuple[Application, Archive, SparkSession]:
+def _opened(app: str, conf: dict[str, str]) -> tuple[Application, Archive, SparkSession]:
     application = load(app)
     # Spark's modules take a second to load; mistakes are told before.
     from cepheid.spark.application import archive_of
@@ -133,7 +144,7 @@ def _opened(app: str) -> tuple[Application, Archive, SparkSession]:
     place = local(archive.path)
     if place is not None and not exists(place):
         raise click.ClickException(f"there is no archive at '{archive.path}' yet; `cepheid run` fills it")
-    return application, archive, session("cepheid archive")
+    return application, archive, session("cepheid archive", **conf)
 
 
 def _shown(moment: datetime | None) -> str:

@@ -7,9 +7,11 @@ import sys
 
 import click
 
-from cepheid.app import load
+from cepheid.app import Application, load
 from cepheid.model.names import suggestion
 from cepheid.plan.explain import as_mermaid, as_text, describe
+from cepheid.plan.planner import Plan
+from cepheid.plan.typing import derive
 
 
 @click.command()
@@ -26,11 +28,21 @@ def command(app: str, query: str | None, form: str) -> None:
         known = [*graph.producers(), *graph.consumers]
         if query not in known:
             raise click.UsageError(f"{app} has no query '{query}'; {suggestion(query, known)}")
-    described = describe(plan, application.name, query)
+    described = describe(plan, application.name, query, application.topics, strategies(application, plan))
     if form == "json":
         click.echo(json.dumps(described, indent=2, ensure_ascii=False))
     else:
         click.echo(_with_headings(as_text(described)) if form == "text" else as_mermaid(described))
+
+
+def strategies(application: Application, plan: Plan) -> dict[str, dict[str, str | None]] | None:
+    """How each query can be asked about the past, if that is kept."""
+    if application.sections.archive is None or not plan.queries:
+        return None
+    from cepheid.history.explain import possible
+
+    streams = derive(plan.graph).streams
+    return {name: possible(checked, streams) for name, checked in plan.queries.items()}
 
 
 def _with_headings(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from cepheid.app import load
+from cepheid.cli.cluster import on_cluster
 from cepheid.cli.signals import heard
 from cepheid.history.pipeline import Pipeline, Status, needs_kafka
 from cepheid.language.errors import Rejected
@@ -29,7 +30,8 @@ _WORD: Final = 10.0
 @click.command()
 @click.argument("app", type=click.Path())
 @click.option("--once", is_flag=True, help="End when what is there now went through.")
-def command(app: str, once: bool) -> None:
+@on_cluster
+def command(app: str, once: bool, conf: dict[str, str]) -> None:
     """Archive the events of the application file APP with Spark, and run its queries that are placed there.
 
     Events come from the log of the application's service and from files. On SIGHUP it goes on with what is in APP now:
@@ -39,7 +41,9 @@ def command(app: str, once: bool) -> None:
     stopped = heard()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as folder:
         _say("starting Spark")
-        settings = pools(application.graph.levels, Path(folder)) | (with_kafka() if needs_kafka(application) else {})
+        settings = pools(application.graph.levels, Path(folder)) | conf
+        if needs_kafka(application):
+            settings |= with_kafka(conf.get("spark.jars"))
         spark = session(f"cepheid {application.name}", **settings)
         try:
             with Pipeline(spark, application, token=os.environ.get("CEPHEID_TOKEN"), say=click.echo) as pipeline:
@@ -68,6 +72,9 @@ def _watch(pipeline: Pipeline, app: str, stopped: socket.socket) -> None:
             except Rejected as rejected:
                 _say("\n".join(d.render(color=sys.stderr.isatty()) for d in rejected.diagnostics))
                 _say("nothing was changed")
+                continue
+            except (OSError, ValueError) as error:
+                _say(f"{error}\nnothing was changed")
                 continue
             _say(
                 ", ".join(f"{how}: {' '.join(names)}" for how, names in changes.items() if names) or "nothing to change"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from cepheid.app import load
+from cepheid.cli.cluster import on_cluster
 from cepheid.cli.match import print_table
 from cepheid.cli.progress import Progress
 from cepheid.language import syntax
@@ -77,6 +78,7 @@ _LOOK: Final = 0.5
 @click.option(
     "--zone", "zone_name", help="By whose clocks --since, --now and tables are: America/Los_Angeles. Left out, UTC."
 )
+@on_cluster
 def command(
     app: str,
     name: str | None,
@@ -92,6 +94,7 @@ def command(
     explains: bool,
     now_text: str | None,
     zone_name: str | None,
+    conf: dict[str, str],
 ) -> None:
     """Print what a query finds in all that has come to the application APP: its archive, and what is not archived yet.
 
@@ -133,7 +136,7 @@ def command(
     check_past(application)
     with Progress() as progress:
         progress.show("starting Spark", now=True)
-        spark = session("cepheid query")
+        spark = session("cepheid query", **conf)
         progress.show("looking at what there is", now=True)
         answer = Answer(past_of(spark, application), question, strategy)
         if answer.missing is not None:
@@ -153,7 +156,7 @@ def command(
                 lines = list(report(answer, zone, watch.note))
             click.echo("\n".join(lines))
         elif follows:
-            _follow(answer, progress, boundary, gap)
+            _follow(answer, progress, spark, boundary, gap)
         else:
             _print(answer, form, progress, spark, zone)
 
@@ -190,7 +193,7 @@ def _gap(text: str | None) -> int:
         raise click.BadParameter(str(error), param_hint="--gap") from None
 
 
-def _follow(answer: Answer, progress: Progress, boundary: Boundary, gap: int) -> None:
+def _follow(answer: Answer, progress: Progress, spark: SparkSession, boundary: Boundary, gap: int) -> None:
     from cepheid.history.follow import follow
 
     def on_line(line: str) -> None:
@@ -198,9 +201,11 @@ def _follow(answer: Answer, progress: Progress, boundary: Boundary, gap: int) ->
         click.echo(line)
 
     def on_mark(mark: int) -> None:
+        watch.end()  # the past is through
         progress.show(f"complete up to {format_instant(mark)}")
 
-    follow(answer, on_line, boundary=boundary, gap=gap, on_mark=on_mark)
+    with _watching(progress, spark, answer) as watch:
+        follow(answer, on_line, boundary=boundary, gap=gap, on_mark=on_mark, on_part=watch.note)
 
 
 def _print(answer: Answer, form: str, progress: Progress, spark: SparkSession, zone: ZoneInfo | None) -> None:
@@ -264,6 +269,8 @@ class _Watch:
 
     def end(self) -> None:
         """No more to show."""
+        if self._ended.is_set():
+            return
         self._ended.set()
         if self._watcher.is_alive():
             self._watcher.join()

@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from cepheid.app import load
+from cepheid.cli.cluster import on_cluster
 from cepheid.cli.signals import heard
 
 #: The pipeline is started again when it dies, unless it did so this often within `_WINDOW` seconds.
@@ -26,14 +27,16 @@ _LIBC: Final = ctypes.CDLL(None)
 
 @click.command()
 @click.argument("app", type=click.Path())
-def command(app: str) -> None:
+@on_cluster
+def command(app: str, conf: dict[str, str]) -> None:
     """Run the application file APP: intake and real-time service, and the pipeline on Spark.
 
     The service and the pipeline are processes of their own; neither stops when the other dies, and both are started
     again. On SIGHUP both go on with what is in APP now.
     """
     application = load(app)  # what is wrong is said once, and before anything starts
-    commands = {"pipeline": ["pipeline", app]}
+    settings = [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]
+    commands = {"pipeline": ["pipeline", app, *settings]}
     if application.sections.service is not None:
         commands = {"service": ["service", app], **commands}
     stopped = heard()

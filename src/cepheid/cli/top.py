@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +13,12 @@ import click
 
 from cepheid.app import load
 from cepheid.service.client import RefusedByService, ask, consumers_address, read_stats
+from cepheid.service.intake import counted, suppliers_address
+from cepheid.service.metrics import count_of
 
 _PARTS: Final = ("levels", "consumers", "queries", "operators")
+#: Columns that are shown where there is something to show: a terminal is narrow.
+_RARE: Final = {"stale", "relative", "expired", "replaced", "delivered"}
 
 
 @click.command()
@@ -23,38 +28,50 @@ _PARTS: Final = ("levels", "consumers", "queries", "operators")
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write what each thread did in the last seconds to a file that Perfetto (ui.perfetto.dev) opens, and end.",
+    help="Write the last 16,384 moments of each worker and mover (under load less than a second) to a file that"
+    " Perfetto (ui.perfetto.dev) opens, and end.",
 )
 def command(app: str, once: bool, every: float, trace: Path | None) -> None:
     """Show levels, consumers, queries and operators of the running service of the application file APP."""
-    address = consumers_address(load(app))
+    application = load(app)
+    address = consumers_address(application)
     token = os.environ.get("CEPHEID_TOKEN")
+
+    def look() -> dict[str, Any]:
+        return {**read_stats(address, token), "intake": counted(suppliers_address(application), token)}
+
     try:
         if trace is not None:
             trace.write_text(json.dumps(ask(address, {"trace": True}, token)))
-            click.echo(f"{trace} shows what each thread did last; open it with https://ui.perfetto.dev")
+            click.echo(f"{trace} shows what each worker and mover did last; open it with https://ui.perfetto.dev")
             return
-        stats = read_stats(address, token)
+        stats = look()
         if once:
             click.echo(json.dumps(stats, indent=2))
             return
-        _watch(address, token, every, stats)
+        _watch(look, every, stats)
     except (OSError, RefusedByService) as failed:
         raise click.ClickException(
             f"no service answers at {address} ({failed}); start it: cepheid service {app}"
         ) from None
 
 
-def _watch(address: str, token: str | None, every: float, before: dict[str, Any]) -> None:
+def _watch(look: Callable[[], dict[str, Any]], every: float, before: dict[str, Any]) -> None:
+    from rich.console import Group
     from rich.live import Live
 
-    began = time.monotonic()
+    began, shown = time.monotonic(), view(before, before, every)
     with Live(refresh_per_second=4, screen=True) as live:
         while True:
             time.sleep(every)
-            stats = read_stats(address, token)
+            try:
+                stats = look()
+            except OSError as error:  # the engine is being started again, or has ended
+                live.update(Group(f"the engine does not answer ({error}); this was so when it last did", shown))
+                continue
             now = time.monotonic()
-            live.update(view(before, stats, now - began))
+            shown = view(before, stats, now - began)
+            live.update(shown)
             before, began = stats, now
 
 
@@ -69,22 +86,35 @@ def view(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Any:
             continue
         table = Table(title=part, title_justify="left", expand=True)
         rows = [
-            (name, _row(part, before.get(part, {}).get(name, {}), book, seconds)) for name, book in stats[part].items()
+            (name, _row(part, before.get(part, {}).get(name, {}), book, seconds, stats["delivered"].get(name, {})))
+            for name, book in stats[part].items()
         ]
         table.add_column("")
-        for heading in rows[0][1]:
+        headings = [each for each in rows[0][1] if each not in _RARE or any(row[each] != "0" for _, row in rows)]
+        for heading in headings:
             table.add_column(heading, justify="right")
         for name, row in rows:
-            table.add_row(name, *row.values())
+            table.add_row(name, *(row[heading] for heading in headings))
         tables.append(table)
     log = stats.get("log", {})
     said = f"log: offset {log['offset']:,}, {log['full']:,} without room" if log else "no log"
-    return Group(f"{stats['application']}   {said}" + (f"   {log['trouble']}" if log.get("trouble") else ""), *tables)
+    said += f"   {log['trouble']}" if log.get("trouble") else ""
+    if intake := stats.get("intake"):
+        dead = sum(intake["dead_letters"].values())
+        counts = f"{intake['late']:,} late, {intake['duplicates']:,} duplicates, {dead:,} dead letters"
+        said += f"\nintake: {intake['accepted']:,} accepted, {counts}"
+    return Group(f"{stats['application']}   {said}", *tables)
 
 
-def _row(part: str, before: dict[str, Any], book: dict[str, Any], seconds: float) -> dict[str, str]:
+def _row(
+    part: str, before: dict[str, Any], book: dict[str, Any], seconds: float, delivered: dict[str, int]
+) -> dict[str, str]:
     def rate(counter: str) -> str:
-        return f"{(book[counter] - before.get(counter, 0)) / seconds:,.0f}/s"
+        # An engine that was started again counts anew.
+        return f"{max(0, book[counter] - before.get(counter, 0)) / seconds:,.0f}/s"
+
+    def counts(*names: str) -> dict[str, str]:
+        return {name: f"{count_of(book, name):,}" for name in names}
 
     def times(key: str) -> dict[str, str]:
         found = book[key]
@@ -92,20 +122,23 @@ def _row(part: str, before: dict[str, Any], book: dict[str, Any], seconds: float
 
     match part:
         case "levels":
-            return {"runs": rate("fired"), "waiting": str(book["input"] + book["pending"]), **times("latency")}
+            waiting = book["input"] + book["pending"]
+            troubles = counts("stale", "relative", "failed")
+            return {"runs": rate("fired"), "waiting": str(waiting), **troubles, **times("latency")}
         case "consumers":
             return {
                 "events": rate("came"),
                 "waiting": str(book["waiting"]),
-                "lost": str(book["lost"]),
+                **counts("stale", "expired", "lost"),
+                "delivered": f"{delivered.get('sent', 0):,}",
                 **times("latency"),
             }
         case "queries":
             return {
                 "matches": rate("found"),
-                "shed": str(book["shed"]),
-                "lost": str(book["lost"]),
+                **counts("stale", "shed", "lost"),
                 **times("latency"),
             }
         case _:
-            return {"level": book["level"], "runs": rate("fired"), "failed": str(book["failed"]), **times("run")}
+            ended = counts("replaced", "shed", "expired", "failed")
+            return {"level": book["level"], "runs": rate("fired"), **ended, **times("run")}

@@ -28,6 +28,7 @@ from cepheid.history.cost import Choice, Strategy, choose
 from cepheid.history.found import FOUND
 from cepheid.history.frames import Layout, in_times
 from cepheid.history.hybrid import hybrid
+from cepheid.history.missing import missing
 from cepheid.history.order import order_of
 from cepheid.history.parquet import match_schema
 from cepheid.history.past import Past, check_past, past_of
@@ -36,7 +37,6 @@ from cepheid.history.replay import replay
 from cepheid.history.rewrite import rewrite, rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.language import syntax
-from cepheid.model.time import format_instant
 
 Wanted: TypeAlias = Literal["auto"] | Strategy
 STRATEGIES: Final[Mapping[Strategy, Callable[[Past, Asked, Layout], DataFrame]]] = {
@@ -51,7 +51,7 @@ _MOST_KEYS: Final = 1_000_000
 
 
 class PartialAnswer(UserWarning):
-    """Events of the range are no longer there."""
+    """Events of the range are no longer there, or where they are not asked."""
 
 
 class TooManyKeys(ValueError):
@@ -139,14 +139,8 @@ class Answer:
 
     @cached_property
     def missing(self) -> str | None:
-        """What the archive had of the range and has no more; None if that is nothing."""
-        removed = self.past.removed_before(self.asked.streams.values())
-        if removed is None or self.asked.times.low >= removed:
-            return None
-        return (
-            f"events before {format_instant(removed)} were removed from the archive (retain); what they would have "
-            "matched is missing"
-        )
+        """What of the range is there no more, or not asked; None if that is nothing."""
+        return "; ".join(missing(self.past, self.asked)) or None
 
     @cached_property
     def choice(self) -> Choice:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,10 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.history import log_source
+from cepheid.history.log_place import LogPlace
 from cepheid.history.log_source import apart_schema
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
-from cepheid.service.log import log_commit
 from cepheid.spark.archive import Archive, Batch, append_batch, append_events, append_letters
 from cepheid.spark.pipeline import query_id
 from cepheid.spark.validate import events_of
@@ -50,7 +49,7 @@ class Tally:
 
 
 def archive_log(
-    spark: SparkSession, log: Path, streams: Sequence[Stream], archive: Archive, checkpoint: str, tally: Tally
+    spark: SparkSession, log: LogPlace, streams: Sequence[Stream], archive: Archive, checkpoint: str, tally: Tally
 ) -> DataStreamWriter:
     """What writes the log's events into the archive, a table a stream, and lets the log forget them."""
 
@@ -63,14 +62,14 @@ def archive_log(
     return events.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
 
 
-def commit_archived(query: StreamingQuery, log: Path) -> None:
-    """Tells the log what the last batch of `archive_log` has archived. Spark itself says so with the batch after that,
-    which on a silent stream may be long."""
+def commit_archived(query: StreamingQuery, log: LogPlace, consumer: str = CONSUMER) -> None:
+    """Tells the log what the last batch of `archive_log`, or of another consumer, has done. Spark itself says so with
+    the batch after that, which on a silent stream may be long."""
     progress: Any = query.lastProgress
     for source in [] if progress is None else progress["sources"]:
         reached = offset_of(source["endOffset"])
         if reached is not None:
-            log_commit(log, CONSUMER, reached)
+            log.commit(consumer, reached)
 
 
 def offset_of(said: Any) -> int | None:
@@ -82,7 +81,7 @@ def offset_of(said: Any) -> int | None:
 
 
 def archive_dead_letters(
-    spark: SparkSession, log: Path, archive: Archive, checkpoint: str, tally: Tally
+    spark: SparkSession, log: LogPlace, archive: Archive, checkpoint: str, tally: Tally
 ) -> DataStreamWriter:
     """What writes the intake's dead letters into the archive."""
 
@@ -92,7 +91,7 @@ def archive_dead_letters(
             append_letters(letters, archive, Batch(query_id(spark, checkpoint), number), counts)
             tally.dead_letters.update(counts)
 
-    letters = _read(spark, log / "dead", [_DEAD]).transform(events_of(_DEAD))
+    letters = _read(spark, log.dead_letters, [_DEAD]).transform(events_of(_DEAD))
     letters = letters.select(
         sf.col("time").alias("received"), "stream", "code", "reason", "raw", "source", sf.col("number").alias("line")
     )
@@ -100,18 +99,27 @@ def archive_dead_letters(
 
 
 def archive_records(
-    spark: SparkSession, records: DataFrame, streams: Sequence[Stream], archive: Archive, checkpoint: str, tally: Tally
+    spark: SparkSession,
+    records: DataFrame,
+    streams: Sequence[Stream],
+    archive: Archive,
+    checkpoint: str,
+    tally: Tally,
+    *,
+    complete: bool = False,
 ) -> DataStreamWriter:
-    """What writes judged records, events and dead letters, into the archive."""
+    """What writes judged records, events and dead letters, into the archive, and marks what came late; nothing is in
+    what is `complete`, as files are."""
+    greatest: dict[str, int | None] | None = None if complete else {}
 
     def write(batch: DataFrame, number: int) -> None:
-        counts = append_batch(batch, streams, archive, Batch(query_id(spark, checkpoint), number))
+        counts = append_batch(batch, streams, archive, Batch(query_id(spark, checkpoint), number), greatest)
         tally.archived.update(counts.archived)
         tally.dead_letters.update(counts.dead_letters)
 
     return records.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
 
 
-def _read(spark: SparkSession, log: Path, streams: Sequence[Stream]) -> DataFrame:
-    options = {"path": str(log), "stream": ",".join(stream.name for stream in streams), "consumer": CONSUMER}
+def _read(spark: SparkSession, log: LogPlace, streams: Sequence[Stream]) -> DataFrame:
+    options = {**log.options, "stream": ",".join(stream.name for stream in streams), "consumer": CONSUMER}
     return spark.readStream.format(log_source.NAME).options(**options).schema(apart_schema(streams)).load()

@@ -119,7 +119,8 @@ def _open(events: DataFrame, layout: Layout, boundary: int, gap: int) -> DataFra
 
 def _collected(answer: Answer, rows: DataFrame) -> list[Event]:
     layout = answer.layout
-    found = [_event(layout, row.asDict()) for row in rows.toLocalIterator()]
+    with answer.past.explained(answer.asked.streams.values()):
+        found = [_event(layout, row.asDict()) for row in rows.toLocalIterator()]
     return sorted(found, key=lambda event: event.order)
 
 

@@ -31,9 +31,11 @@ from cepheid.spark.archive import DAY, Archive
 
 Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]
 
-#: Seconds: of a job, of each further join; of one core for an event that is read, matched, replayed in one task, put
-#: through SQL; for a pair that a join looks at, and an event that a moving window adds up.
+#: Seconds: of a job, of planning SQL that is a whole query, of each further join; of one core for an event that is
+#: read, matched, replayed in one task, put through SQL; for a pair that a join looks at, and an event that a moving
+#: window adds up.
 _JOB: Final = 0.8
+_PLAN: Final = 0.2
 _JOIN: Final = 0.3
 _READ: Final = 0.8e-6
 _MATCH: Final = 2.5e-6
@@ -122,7 +124,7 @@ def choose(past: Past, asked: Asked, layout: Layout) -> Choice:
     else:
         span = max((found.span for found in events.values()), default=0)
         looked_at = _in_windows(layout, related, span) if layout.is_moving else _pairs(layout, passing) * _PAIR
-        again = _JOIN * (len(passing) - 1) + total * _READ * (len(passing) - 1) / cores
+        again = _PLAN + _JOIN * (len(passing) - 1) + total * _READ * (len(passing) - 1) / cores
         seconds = read + again + related * _SQL / cores + looked_at / (cores if layout.keys else 1)
         estimates.append(Estimate("rewrite", total, related, seconds))
     return Choice(tuple(sorted(estimates, key=lambda e: e.seconds)), impossible, tuple(events.values()))

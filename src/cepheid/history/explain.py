@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from pyspark.sql import DataFrame
 
 from cepheid.history.answer import Answer
 from cepheid.history.cost import Strategy
+from cepheid.history.frames import Layout
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact, expression, quoted
 from cepheid.knowledge.tables import Lookup
 from cepheid.language import syntax
+from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
+from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_instant
 from cepheid.plan.division import is_alone
 from cepheid.plan.implied import implied
@@ -39,6 +42,16 @@ def explained(answer: Answer) -> Iterator[str]:
     for name, why in choice.impossible.items():
         yield ""
         yield f"{name}: not possible, it can't give {why} exactly"
+
+
+def possible(checked: Checked, streams: Mapping[str, Stream]) -> dict[str, str | None]:
+    """By strategy, what of a query it can't give exactly; None if it gives all. Known without asking anything."""
+    found: dict[str, str | None] = {"hybrid": None, "replay": None, "rewrite": None}
+    try:
+        rewritten_of(Layout(checked, {name: streams[name] for name in checked.streams}))
+    except NotExact as fault:
+        found["rewrite"] = str(fault)
+    return found
 
 
 def _sql(answer: Answer, strategy: Strategy) -> str:

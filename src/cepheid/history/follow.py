@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from pyspark.sql import functions as sf
-
 from cepheid.app.question import ask
-from cepheid.history.answer import Answer
+from cepheid.history.answer import Answer, Done
 from cepheid.history.archiving import CONSUMER
 from cepheid.history.boundary import Boundary, check_lazy, reach, seeds, since
 from cepheid.history.past import past_of
@@ -74,13 +72,14 @@ def follow(
     boundary: Boundary = "seeded",
     gap: int = 0,
     on_mark: Callable[[int], object] = lambda mark: None,
+    on_part: Callable[[Done], object] = lambda done: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Calls `on_line` for each match, those of the past first, then as they come; ends where WITHIN does, or never.
 
-    `on_mark` is told the time up to which the matches are complete. `boundary` says how matches that span past and live
-    are found; with `lazy`, `gap` is for how many microseconds the archive is given time. Raises NothingToFollow, and
-    NotLazy.
+    `on_part` is told how far the past is asked, and `on_mark` the time up to which the matches are complete.
+    `boundary` says how matches that span past and live are found; with `lazy`, `gap` is for how many microseconds the
+    archive is given time. Raises NothingToFollow, and NotLazy.
     """
     past, asked = answer.past, answer.asked
     from_files = {s.name for given in file_inputs(asked.app) for s in given.streams}
@@ -97,12 +96,12 @@ def follow(
     marks = Marks({s.name: s.lateness for s in streams}, {s.name: s.idle for s in streams})
     now = _now()
     for stream in streams:
-        last = past.events(stream).agg(sf.unix_micros(sf.max("time"))).collect()[0][0]
+        last = past.last_time(stream)
         if last is not None:
             marks.note(stream.name, last, now)
     found = marks.watermark(now)
     split = MIN_INSTANT if found is None else found
-    for line in _before(answer, split):
+    for line in _before(answer, split, on_part):
         on_line(line)
     on_mark(split)
     way: _Way = Seeded(answer, split) if boundary == "seeded" else Lazy(answer, past.tail, split, gap)
@@ -113,12 +112,12 @@ def _now() -> int:
     return clock.time_ns() // 1000
 
 
-def _before(answer: Answer, split: int) -> Iterator[str]:
+def _before(answer: Answer, split: int, on_part: Callable[[Done], object]) -> Iterator[str]:
     """The matches of the past that are final: R_D."""
     if split == MIN_INSTANT:
         return
     end = format_instant(split)
-    for line in answer.lines():
+    for line in answer.lines(on_part):
         if json.loads(line)["time"] >= end:
             return
         yield line
@@ -160,7 +159,7 @@ class Lazy:
 
     def __init__(self, answer: Answer, tail: Tail, split: int, gap: int) -> None:
         self.split = split
-        self._answer, self._log, self._gap = answer, tail.log, gap
+        self._answer, self._log, self._gap = answer, tail.log.folder, gap
         self._end = split + reach(answer.asked.checked.query)
         #: What was found live before the boundary was asked.
         self._held: list[str] | None = []
@@ -242,7 +241,7 @@ def _live(
     way.primed(matcher)
     last = way.split
     show(matcher.advance(last), last, tail.end)
-    with LogReader(tail.log, tail.end, durable_only=True) as reader:
+    with LogReader(tail.log.folder, tail.end, durable_only=True) as reader:
         while last <= asked.times.high and not stopped():
             logged = reader.read(_PATIENCE)
             now = _now()

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Final, TypeAlias
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql import types as st
 
 from cepheid.history import log_source
+from cepheid.history.log_place import LogPlace
 from cepheid.history.log_source import log_schema
 from cepheid.knowledge.tables import Lookup
 from cepheid.language.checker import Checked
+from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
+from cepheid.plan.real_time import why_not
 from cepheid.spark.application import FileInput, TopicInput
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
-from cepheid.spark.jvm_records import events_in_jvm, why_not
+from cepheid.spark.jvm_records import events_in_jvm
+from cepheid.spark.matching import tables
 from cepheid.spark.sources import read_file_stream, read_topic
-from cepheid.spark.validate import declared_for_spark, events_of, validate
+from cepheid.spark.validate import PLACE, declared_for_spark, event_column, validate
 
-Input: TypeAlias = FileInput | TopicInput
+
+@dataclass(frozen=True)
+class FrameInput:
+    """A streaming DataFrame, and the stream whose events are its rows."""
+
+    frame: DataFrame
+    streams: tuple[Stream, ...]
+
+
+Input: TypeAlias = FileInput | TopicInput | FrameInput
 
 #: For so many milliseconds of a stream's time, and its lateness, the ids of its events are remembered.
 _REMEMBERED: Final = 600_000
-#: Two thousand years, in microseconds; and a column that no attribute is.
+#: Two thousand years, in microseconds; and columns that no attribute is.
 _LATER: Final = 2_000 * 366 * 86_400_000_000
 _SEEN: Final = "time seen"
+#: The most bytes of files in a batch of a query: one task brings it into order.
+_BYTES: Final = 256 << 20
+#: How many rows are handed over at once.
+_ROWS: Final = 20_000
+#: Tells in which order the events of a stream came; not of those that come from the log alone.
+ARRIVAL: Final = "place of arrival"
 
 
 class NotOnSpark(ValueError):
@@ -39,10 +61,35 @@ def read_events(
     spark: SparkSession,
     checked: Checked,
     streams: Mapping[str, Stream],
-    log: Path | None,
+    log: LogPlace | None,
     inputs: Sequence[Input],
+    consumer: str,
 ) -> DataFrame:
-    """The events of a query's streams: stream, id, time and what it reads of them."""
+    """The events of a query's streams: stream, id, time and what it reads of them; and ARRIVAL, or LOG_COLUMNS.
+
+    The log keeps for `consumer` what was not read yet.
+    """
+    wanted, logged = check_readable(checked, streams, log, inputs)
+    parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
+    if logged:
+        assert log is not None
+        events = _from_log(spark, log, logged, consumer)
+        if not parts:
+            return events
+        events = events.where("NOT late AND NOT duplicate").withColumn(ARRIVAL, sf.col("offset"))
+        parts.append(events.drop(*LOG_COLUMNS))
+    events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    clocks = log_schema(list(wanted.values()))["time"].metadata[METADATA]
+    return events.withMetadata("time", {METADATA: clocks})
+
+
+def check_readable(
+    checked: Checked, streams: Mapping[str, Stream], log: LogPlace | None, inputs: Sequence[Input]
+) -> tuple[dict[str, Stream], list[Stream]]:
+    """A query's streams as it reads them, by name, and those of them that come from the log.
+
+    Raises NotOnSpark, LogOptions and ColumnClash if they can't be read as one DataFrame.
+    """
     wanted = {name: _as_read(checked, streams[name]) for name in checked.streams}
     kinds = {stream.id_kind for stream in wanted.values()}
     if len(kinds) > 1:
@@ -57,22 +104,24 @@ def read_events(
             f"{', '.join(s.name for s in logged)}: a live query reads its events from the log, files or Kafka; give "
             "the stream `source: {kind: files, path: ...}`, or the application a `service` with a log"
         )
-    parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
-    if logged:
-        assert log is not None
-        events = _from_log(spark, log, logged)
-        if not parts:
-            return events
-        parts.append(events.where("NOT late AND NOT duplicate").drop(*LOG_COLUMNS))
-    events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-    clocks = log_schema(list(wanted.values()))["time"].metadata[METADATA]
-    return events.withMetadata("time", {METADATA: clocks})
+    log_schema(list(wanted.values()))
+    return wanted, logged
 
 
 def read_in_jvm(
     spark: SparkSession, checked: Checked, streams: Mapping[str, Stream], inputs: Sequence[Input]
 ) -> DataFrame:
     """The events of a query's only stream, straight from its topic, judged in the JVM: for Real-Time Mode."""
+    given, stream = check_readable_in_jvm(checked, streams, inputs)
+    records = read_topic(spark, given.brokers, given.topic)
+    events = records.transform(events_in_jvm(stream, alone=len(given.streams) == 1))
+    return events.withColumn("stream", sf.lit(stream.name))
+
+
+def check_readable_in_jvm(
+    checked: Checked, streams: Mapping[str, Stream], inputs: Sequence[Input]
+) -> tuple[TopicInput, Stream]:
+    """The topic of a query's only stream, and the stream; NotOnSpark if it can't be read in the JVM."""
     (name,) = checked.streams
     given = next((g for g in inputs if isinstance(g, TopicInput) and name in {s.name for s in g.streams}), None)
     if given is None:
@@ -83,9 +132,7 @@ def read_in_jvm(
     stream = declared_for_spark(streams[name])
     if reason := why_not(stream):
         raise NotOnSpark(f"Real-Time Mode can't read '{name}', because {reason}")
-    records = read_topic(spark, given.brokers, given.topic)
-    events = records.transform(events_in_jvm(stream, alone=len(given.streams) == 1))
-    return events.withColumn("stream", sf.lit(name))
+    return given, stream
 
 
 def _as_read(checked: Checked, stream: Stream) -> Stream:
@@ -99,32 +146,98 @@ def _as_read(checked: Checked, stream: Stream) -> Stream:
     return replace(declared, attributes=attributes, spellings={})
 
 
-def _from_log(spark: SparkSession, log: Path, streams: Sequence[Stream]) -> DataFrame:
-    options = {"path": str(log), "stream": ",".join(stream.name for stream in streams)}
+def _from_log(spark: SparkSession, log: LogPlace, streams: Sequence[Stream], consumer: str) -> DataFrame:
+    options = {**log.options, "stream": ",".join(stream.name for stream in streams), "consumer": consumer}
     if streams[0].id_kind == "string":
         options["ids"] = "string"
     return spark.readStream.format(log_source.NAME).options(**options).schema(log_schema(streams)).load()
 
 
-def records_of(spark: SparkSession, given: Input) -> DataFrame:
+def records_of(spark: SparkSession, given: Input, bytes_per_batch: int | None = None) -> DataFrame:
     """What an input brings, judged: events and dead letters, as `validate` gives them."""
     if isinstance(given, FileInput):
-        return read_file_stream(spark, given.path, given.format).transform(validate(given.streams, given.format))
-    return read_topic(spark, given.brokers, given.topic).transform(validate(given.streams))
+        records = read_file_stream(spark, given.path, given.format, bytes_per_batch=bytes_per_batch)
+        return records.transform(validate(given.streams, given.format))
+    if isinstance(given, TopicInput):
+        return read_topic(spark, given.brokers, given.topic).transform(validate(given.streams))
+    return _rows_of(given.frame, given.streams[0]).transform(validate(given.streams))
 
 
-def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream]) -> DataFrame:
-    records = records_of(spark, given)
-    return reduce(
-        lambda one, other: one.unionByName(other, allowMissingColumns=True),
-        (_events(records, stream, wanted[stream.name]) for stream in given.streams if stream.name in wanted),
+def frame_input(streams: Mapping[str, Stream], name: str, frame: DataFrame) -> FrameInput:
+    """A DataFrame as the source of a stream; NotOnSpark if it can't be."""
+    if name not in streams:
+        hint = suggestion(name, streams)
+        raise NotOnSpark(
+            f"the application has no stream '{name}' to come from a DataFrame" + (f"; {hint}" if hint else "")
+        )
+    if not frame.isStreaming:
+        raise NotOnSpark(f"'{name}': the pipeline reads streaming DataFrames (spark.readStream); this one is a batch")
+    if lacking := {"id", "time"} - set(frame.columns):
+        raise NotOnSpark(
+            f"'{name}': the DataFrame has no column '{min(lacking)}'; rename the one that says it: "
+            f'frame.withColumnRenamed(..., "{min(lacking)}")'
+        )
+    return FrameInput(frame, (streams[name],))
+
+
+def _rows_of(frame: DataFrame, stream: Stream) -> DataFrame:
+    """Rows as records, which are judged like any others. Nothing says in which order those of a batch came."""
+    names = [name for name in ("id", "time", *stream.attributes) if name in frame.columns]
+    values = (
+        (sf.unix_micros(name) if isinstance(frame.schema[name].dataType, st.TimestampType) else sf.col(name)).alias(
+            name
+        )
+        for name in names
+    )
+    record = sf.to_json(sf.struct(sf.lit(stream.name).alias("stream"), *values), {"ignoreNullFields": "false"})
+    place = sf.struct(
+        sf.current_timestamp().alias("came"), sf.lit("").alias("part"), sf.lit(0).cast("long").alias("number")
+    )
+    return frame.select(
+        record.cast("binary").alias("raw"), sf.lit(f"DataFrame of {stream.name}").alias("source"), place.alias(PLACE)
     )
 
 
-def _events(records: DataFrame, stream: Stream, wanted: Stream) -> DataFrame:
-    columns: Iterable[str] = ("id", "time", *wanted.attributes)
-    events = records.transform(events_of(stream)).select(sf.lit(stream.name).alias("stream"), *columns)
-    return _once(events, wanted)
+def _from_input(spark: SparkSession, given: Input, wanted: Mapping[str, Stream]) -> DataFrame:
+    records, whole = records_of(spark, given, _BYTES), not isinstance(given, TopicInput)
+    return reduce(
+        lambda one, other: one.unionByName(other, allowMissingColumns=True),
+        (_events(records, s, wanted[s.name], whole=whole) for s in given.streams if s.name in wanted),
+    )
+
+
+def _events(records: DataFrame, stream: Stream, wanted: Stream, *, whole: bool) -> DataFrame:
+    column = event_column(stream)
+    own = (sf.col(f"{column}.`{name}`").alias(name) for name in ("id", "time", *wanted.attributes))
+    events = records.where(sf.col(column).isNotNull()).select(sf.lit(stream.name).alias("stream"), *own, PLACE)
+    return _once(_in_order(events, whole=whole), wanted)
+
+
+def _in_order(events: DataFrame, *, whole: bool) -> DataFrame:
+    """The events of each batch in the order in which they came, with ARRIVAL instead of PLACE.
+
+    One task does it, because Spark sorts no streams. `whole`: what is in one file came side by side, since nothing in a
+    file is late (rule E4); and so did the rows of a DataFrame, which don't say more.
+    """
+    schema = st.StructType([f for f in events.schema.fields if f.name != PLACE]).add(ARRIVAL, st.LongType())
+
+    def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in tables(batches, None):
+            places = pa.Table.from_struct_array(rows.column(PLACE).combine_chunks())
+            order = places.append_column("at", pa.array(np.arange(len(places)))).sort_by(
+                [(name, "ascending") for name in places.column_names]
+            )
+            arrival = np.arange(len(order))
+            if whole:
+                file = (order.column(name).combine_chunks() for name in ("came", "part"))
+                is_new = reduce(
+                    np.logical_or, (pc.not_equal(f[1:], f[:-1]).to_numpy(zero_copy_only=False) for f in file)
+                )
+                arrival = np.concatenate([[0], np.cumsum(is_new)])
+            own = rows.drop_columns(PLACE).take(order.column("at"))
+            yield from own.append_column(ARRIVAL, pa.array(arrival, pa.int64())).to_batches(_ROWS)
+
+    return events.repartition(1).mapInArrow(in_executor, schema)
 
 
 def _once(events: DataFrame, stream: Stream) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -28,7 +29,7 @@ from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_duration
 from cepheid.service.log import DUPLICATE, LATE, Extent, LogReader, OffsetGone, Row, commit, extent
-from cepheid.spark.archive import LOG_LATE, LOG_OFFSET, logged_schema
+from cepheid.spark.archive import LOG_ARRIVAL, LOG_END, LOG_LATE, LOG_MARKS, LOG_OFFSET, logged_schema
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
 from cepheid.spark.validate import check_columns, event_column, event_schema
 
@@ -41,6 +42,8 @@ _PER_BATCH: Final = 1_000_000
 _ROWS: Final = 20_000
 #: How long a reader waits for what the log is known to have.
 _PATIENCE: Final = 30.0
+#: Held while a session's environment is another.
+_REGISTERING: Final = Lock()
 
 _OPTIONS: Final = (
     "path",
@@ -67,8 +70,24 @@ class LogChanged(RuntimeError):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "cepheid" known to a session."""
-    spark.dataSource.register(LogSource)
+    """Makes the format "cepheid" known to a session.
+
+    All streams of a source share the environment of its workers, one Java map: each adds to it on its own thread when
+    it starts, and it goes into every task. Spark makes it a HashMap. Streams that start together may leave that with
+    fewer entries than it counts, and then no task can be read any more until the process ends. So it gets one for
+    several threads. With Spark Connect the map is the server's own.
+    """
+    context: Any = getattr(spark, "sparkContext", None)
+    if context is None:
+        spark.dataSource.register(LogSource)
+        return
+    with _REGISTERING:
+        plain = context.environment
+        context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(plain)
+        try:
+            spark.dataSource.register(LogSource)
+        finally:
+            context.environment = plain
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,7 @@ class _Log:
     def read(self, span: Span, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The events of some offsets that are of the streams, as columns."""
         held: list[dict[str, Any]] = []
+        begun = span.start
         try:
             with LogReader(self.source, span.start, durable_only=True, token=self.token) as reader:
                 while reader.offset < span.end:
@@ -106,15 +126,15 @@ class _Log:
                         )
                     held += self._rows(rows, streams, span.end, apart="stream" not in schema.names)
                     if len(held) >= _ROWS:
-                        yield self._batch(held, schema)
-                        held = []
+                        yield self._batch(held, schema, Span(begun, reader.offset))
+                        held, begun = [], reader.offset
         except OffsetGone as gone:
             raise LogChanged(
                 f"the log {self.source} no longer has offset {span.start}: {gone}. Its events are lost to this query; "
                 'keep them longer (`retain`), or name a consumer, for whom they are kept: option("consumer", ...)'
             ) from gone
         if held:
-            yield self._batch(held, schema)
+            yield self._batch(held, schema, Span(begun, span.end))
 
     def _rows(self, rows: list[Row], streams: list[Stream], end: int, *, apart: bool) -> Iterator[dict[str, Any]]:
         """Rows of `log_schema`, or, each stream apart from the others, of `apart_schema`."""
@@ -122,10 +142,11 @@ class _Log:
             yield from self._events(rows, streams, end)
             return
         columns = [event_column(stream) for stream in streams]
-        for offset, flags, number, event_id, time, values, *_ in rows:
+        for offset, flags, number, event_id, time, values, arrival, valid_until, marks in rows:
             if offset < end and streams[number].name in self.streams:
                 event = dict(zip(streams[number].attributes, values, strict=True))
                 event |= {"id": event_id, "time": time, LOG_OFFSET: offset, LOG_LATE: bool(flags & LATE)}
+                event |= {LOG_ARRIVAL: arrival, LOG_END: valid_until, LOG_MARKS: marks or None}
                 yield {columns[number]: None if flags & DUPLICATE else event}
 
     def _events(self, rows: list[Row], streams: list[Stream], end: int) -> Iterator[dict[str, Any]]:
@@ -148,14 +169,14 @@ class _Log:
                     "duplicate": bool(flags & DUPLICATE),
                 }
 
-    def _batch(self, events: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, events: list[dict[str, Any]], schema: pa.Schema, span: Span) -> pa.RecordBatch:
         try:
             return pa.RecordBatch.from_pylist(events, schema=schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise LogChanged(
                 f"an attribute of {', '.join(self.streams)} has another type in the log than in the DataFrame, between "
-                f"offsets {events[0]['offset']} and {events[-1]['offset']}: {error}. Start the query again, with the "
-                "log's schema of today"
+                f"offsets {span.start} and {span.end - 1}: {error}. Start the query again, with the log's schema of "
+                "today"
             ) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ from pyspark.sql import functions as sf
 
 from cepheid.app.application import Application
 from cepheid.history.damage import explaining_damage
+from cepheid.history.log_place import LogOutOfReach, place_of
 from cepheid.history.newer_files import NewerFiles, newer_files, read_newer
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
-from cepheid.spark.application import archive_of, file_inputs
+from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read
 from cepheid.spark.places import exists, local
 from cepheid.spark.validate import declared_for_spark, event_schema
@@ -51,6 +52,8 @@ class Past:
     archive: Archive | None
     tail: Tail | None = None
     files: tuple[NewerFiles, ...] = ()
+    #: Inputs of which only what is archived is known here: topics, and files of other machines.
+    elsewhere: tuple[TopicInput | FileInput, ...] = ()
     #: What was asked for before: each load of the log has a process of its own find out what there is.
     _known: dict[str, DataFrame] = field(default_factory=dict, compare=False, repr=False)
 
@@ -110,6 +113,18 @@ class Past:
         found = [] if self.archive is None else [removed_from(self.spark, self.archive, s.name) for s in streams]
         return max((moment for moment in found if moment is not None), default=None)
 
+    def last_time(self, stream: Stream) -> int | None:
+        """The greatest time of a stream's events; of its table only the last day is read."""
+        with self.explained([stream]):
+            events = self.events(stream)
+            day = None if self.archive is None else _last_day(self.spark, self.archive, stream.name)
+            # What is there of the last day may be read from the log instead, and be of another: then all is looked at.
+            for part in (events if day is None else events.where(sf.col(DAY) >= sf.lit(day).cast("date")), events):
+                last: int | None = part.agg(sf.unix_micros(sf.max("time"))).collect()[0][0]
+                if last is not None or day is None:
+                    return last
+        return None
+
     @contextmanager
     def explained(self, streams: Iterable[Stream]) -> Iterator[None]:
         """What fails inside because the tables of these streams are damaged is an ArchiveDamaged."""
@@ -132,6 +147,20 @@ def snapshot(spark: SparkSession, archive: Archive, stream: str) -> Any:
         return table.update(False, none, none)
     except (PySparkException, Py4JError):
         return None  # one that is damaged is told of when it is read
+
+
+def _last_day(spark: SparkSession, archive: Archive, stream: str) -> str | None:
+    """The last day of which a table has something, as its log or its folders say; None if they don't."""
+    if archive.format == "parquet":
+        folder = local(archive.table(stream))
+        return (
+            max((path.name.partition("=")[2] for path in folder.glob(f"*/{DAY}=*")), default=None) if folder else None
+        )
+    found = snapshot(spark, archive, stream)
+    if found is None:
+        return None
+    day: str | None = DataFrame(found.allFiles().toDF(), spark).agg(sf.max(f"partitionValues.{DAY}")).collect()[0][0]
+    return day
 
 
 def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
@@ -189,4 +218,16 @@ def check_past(app: Application) -> None:
 def past_of(spark: SparkSession, app: Application) -> Past:
     """What there is of an application's past now."""
     archive = None if app.sections.archive is None else archive_of(app)
-    return Past(spark, archive, tail_of(app), tuple(newer_files(spark, app, archive)))
+    elsewhere: tuple[TopicInput | FileInput, ...] = (
+        *topic_inputs(app),
+        *(given for given in file_inputs(app) if local(given.path) is None),
+    )
+    tail, log = tail_of(app), place_of(spark, app)
+    if log is not None and log.address is not None:
+        if tail is None:
+            raise LogOutOfReach(
+                f"there is no log at {log.folder}, and what is not archived yet can't be known without; ask on the "
+                "machine of the service"
+            )
+        tail = replace(tail, log=log)
+    return Past(spark, archive, tail, tuple(newer_files(spark, app, archive)), elsewhere)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,9 +24,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.app import Application
 from cepheid.app.following import Following
-from cepheid.app.schema import ConsoleSink, DeltaSink, KafkaSink, SinkSection
+from cepheid.app.schema import ConsoleSink, DeltaSink, SinkSection
 from cepheid.history import log_source
 from cepheid.history.archiving import (
+    CONSUMER,
     Tally,
     archive_dead_letters,
     archive_log,
@@ -34,16 +36,30 @@ from cepheid.history.archiving import (
     offset_of,
 )
 from cepheid.history.judging import Judged, Judging
-from cepheid.history.live_events import Input, NotOnSpark, read_events, read_in_jvm, records_of
+from cepheid.history.live_events import (
+    ARRIVAL,
+    Input,
+    NotOnSpark,
+    check_readable,
+    check_readable_in_jvm,
+    frame_input,
+    read_events,
+    read_in_jvm,
+    records_of,
+)
+from cepheid.history.log_place import LogPlace, place_of
+from cepheid.history.registered import registered, seen_live
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
 from cepheid.plan.compile import tables
+from cepheid.plan.planner import Plan
 from cepheid.plan.real_time import hindrance
 from cepheid.service.derived import derived_streams, streams_of
 from cepheid.service.intake import suppliers_address
-from cepheid.service.log import extent
+from cepheid.service.log import forget_consumers, log_commit, log_committed
+from cepheid.service.metrics import pipeline_page
 from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable
@@ -51,11 +67,16 @@ from cepheid.spark.care import remove_before
 from cepheid.spark.clocks import Live
 from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
-from cepheid.spark.pipeline import ArchiveRun, archive_file_stream
-from cepheid.spark.sources import BrokerAway
+from cepheid.spark.moved import follow_move
+from cepheid.spark.pipeline import check_run, input_checkpoint
+from cepheid.spark.sources import check_input
 from cepheid.spark.trouble import explained
 from cepheid.spark.validate import declared_for_spark
 
+#: Where a pipeline without a log writes its metrics, in the application's folder: for a collector of text files.
+METRICS: Final = Path("data", "pipeline.prom")
+#: How the names of queries begin among those whom the log waits for.
+_QUERY: Final = "query-"
 #: How often Spark looks for new events.
 _TRIGGER: Final = "500 milliseconds"
 #: In Real-Time Mode events go through as they come, and how far they came is written down so often. That holds them up
@@ -85,8 +106,9 @@ class Part:
     meaning: str
     writer: Callable[[], DataStreamWriter]
     checkpoint: str
-    #: The log that it reads.
-    log: Path | None = None
+    #: The log that it reads, and its name among those whom the log waits for.
+    log: LogPlace | None = None
+    consumer: str | None = None
     #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
     judging: Judging | None = None
     is_finishing: bool = False
@@ -105,7 +127,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a part has come. `lag` is how many events of the log it has not read; None where it reads no log.
+    """How far a part has come. `lag` is how many events of the log or topic it has not read, None if nobody can tell.
 
     `unknown` is how many of its events had a value of which the knowledge says nothing.
     """
@@ -120,26 +142,85 @@ class Status:
     unknown: int = 0
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What an application says of its pipeline."""
+
+    app: Application
+    plan: Plan
+    log: LogPlace | None
+    archive: Archive | None
+    inputs: Sequence[Input]
+
+    @staticmethod
+    def of(app: Application, plan: Plan, log: LogPlace | None, frames: Mapping[str, DataFrame]) -> Setting:
+        given: list[Input] = [frame_input(app.graph.streams, name, frame) for name, frame in frames.items()]
+        others: list[FileInput | TopicInput] = [*file_inputs(app), *topic_inputs(app)]
+        for other in others:
+            streams = tuple(stream for stream in other.streams if stream.name not in frames)
+            given += [replace(other, streams=streams)] if streams else []
+        archive = None if app.sections.archive is None else archive_of(app)
+        return Setting(app, plan, log, archive, given)
+
+    @property
+    def lowest(self) -> str:
+        """The level of what archives."""
+        return self.app.graph.levels[-1]
+
+    def is_here(self, query: str) -> bool:
+        """Whether a query runs on Spark."""
+        return self.plan.placement[query].engine == "spark"
+
+    def logged(self) -> list[Stream]:
+        """The streams that come through the log: suppliers', and what is derived and read by queries (rule G7)."""
+        elsewhere = {stream.name for given in self.inputs for stream in given.streams}
+        return [declared_for_spark(s) for s in streams_of(self.plan) if s.name not in elsewhere]
+
+    def sink(self, query: str) -> SinkSection:
+        """Where the matches of a query go."""
+        section = self.app.sections.queries[query].sink
+        if section is not None:
+            return section
+        if self.archive is None:
+            return ConsoleSink(kind="console")
+        return DeltaSink(kind="delta", path=matches_table(self.archive, query))
+
+    def checkpoint(self, name: str) -> str:
+        """Where a part remembers how far it has come."""
+        if self.archive is not None:
+            return self.archive.checkpoint(name)
+        folder = self.app.folder / "data" if self.log is None else self.log.folder.parent
+        return str(folder / "checkpoints" / name)
+
+
 class Pipeline:
     """What of an application runs on Spark; a context manager."""
 
-    def __init__(self, spark: SparkSession, app: Application, *, token: str | None = None, say: Say = print) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: Application,
+        *,
+        token: str | None = None,
+        say: Say = print,
+        frames: Mapping[str, DataFrame] | None = None,
+    ) -> None:
+        """`frames` has streams, by name, that come from streaming DataFrames: id, time, and attributes."""
         log_source.register(spark)
+        self._frames = frames or {}
         self.tally = Tally()
         self._spark, self._token, self._say = spark, token, say
-        self._now = time.time_ns() // 1000
         self._aged = time.monotonic()
-        #: What was last said of what the service needs.
+        #: What was last said of what the service needs, and when it is looked for again.
         self._restored: str | None = None
+        self._restore_at = 0.0
         self._parts: dict[str, Part] = {}
         self._following = Following()
         #: How queries with PATHs are judged by the streams that run.
         self._judged: dict[str, Judged] = {}
-        self._files: list[ArchiveRun] = []
         try:
             self._take(app)
             self._following.start()
-            self._files = self._archive_files()
         except BaseException:
             self.stop()
             raise
@@ -156,11 +237,13 @@ class Pipeline:
         for part in self._parts.values():
             if part.query is not None:
                 part.query.stop()
-        for run in self._files:
-            run.stop()
 
     def apply(self, app: Application) -> dict[str, list[str]]:
-        """Goes on with the application as it is now; parts that are as before notice nothing. What changed, by name."""
+        """Goes on with the application as it is now; parts that are as before notice nothing. What changed, by name.
+
+        Raises what prevents it: NotOnSpark, Rejected and others, each a ValueError, OSError or one of Cepheid's own.
+        Then all is as it was.
+        """
         before = {name: part.meaning for name, part in self._parts.items()}
         self._take(app)
         after = {name: part.meaning for name, part in self._parts.items()}
@@ -178,16 +261,16 @@ class Pipeline:
         self._learn()
         for part in self._parts.values():
             self._tend_part(part)
-        if self._log is not None:
-            self._commit(self._log)
-            self._tell(self._log / PIPELINE)
-            self._restore(self._log)
-        section = self._app.sections.archive
+        setting = self._setting
+        self._commit()
+        self._tell()
+        if setting.log is not None and setting.log.folder.is_dir():  # else the service is elsewhere
+            self._restore(setting.log.folder)
+        section = setting.app.sections.archive
         if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
             self._aged = time.monotonic()
-            remove_before(
-                self._spark, archive_of(self._app), streams_of(self._plan), time.time_ns() // 1000 - section.retain
-            )
+            keep_from = time.time_ns() // 1000 - section.retain
+            remove_before(self._spark, archive_of(setting.app), streams_of(setting.plan), keep_from)
 
     def _tend_part(self, part: Part) -> None:
         if part.query is not None and not part.query.isActive:
@@ -220,60 +303,64 @@ class Pipeline:
                     part.query.processAllAvailable()
             except StreamingQueryException as error:
                 raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
-        for run in self._files:
-            run.query.processAllAvailable()
-        if self._log is not None:
-            self._commit(self._log)
+        self._commit()
 
     def status(self) -> list[Status]:
         """How far each part has come."""
-        found = [_status(part) for part in self._parts.values()]
-        level = self._app.graph.levels[-1]
-        of_files = (Status("files", level, "running", run.books().read, 0.0, None, None) for run in self._files)
-        return [*found, *of_files]
+        return [_status(part) for part in self._parts.values()]
 
-    def _commit(self, log: Path) -> None:
-        archive = self._parts.get("archive")
-        if archive is not None and archive.query is not None:
-            try:
-                commit_archived(archive.query, log)
-            except OSError:
-                return  # a full disk; it is tried again
+    def _commit(self) -> None:
+        """Tells the log how far those have come whom it waits for."""
+        for part in self._parts.values():
+            if part.log is not None and part.consumer is not None and part.query is not None:
+                try:
+                    commit_archived(part.query, part.log, part.consumer)
+                except OSError:
+                    return  # a full disk, or nobody there; it is tried again
 
     def _restore(self, log: Path) -> None:
         """Brings back what the service needs and its log has forgotten."""
-        if self._archive is None:
+        if self._setting.archive is None or time.monotonic() < self._restore_at:
             return
         try:
-            said = restore(self._spark, log, self._archive, self._logged())
-        except OSError as error:  # a full disk; it is tried again
-            said = f"what the service needs of the archive can't be brought back: {error}"
+            said = restore(self._spark, log, self._setting.archive, self._setting.logged())
+        except (OSError, ValueError, Py4JError, PySparkException) as error:  # a full disk, a damaged table
+            said = f"what the service needs of the archive can't be brought back yet: {explained(str(error))}"
+            self._restore_at = time.monotonic() + _PAUSES[-1]
         if said is not None and said != self._restored:
             self._say(said)
         self._restored = said
 
-    def _tell(self, file: Path) -> None:
-        """Says how far it is where the service's page of metrics looks."""
-        said = {"time": time.time(), "parts": [asdict(status) for status in self.status()]}
+    def _tell(self) -> None:
+        """Says how far it is where the service's page of metrics looks; without a log, as such a page."""
+        parts = [asdict(status) for status in self.status()]
+        log = self._setting.log
+        if log is not None and log.folder.is_dir():
+            file, said = log.folder / PIPELINE, json.dumps({"time": time.time(), "parts": parts})
+        else:
+            file, said = self._setting.app.folder / METRICS, pipeline_page(parts)
         try:
-            file.with_suffix(".new").write_text(json.dumps(said))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.with_suffix(".new").write_text(said)
             file.with_suffix(".new").replace(file)
         except OSError:
             return  # a full disk is the intake's to tell
 
     def _take(self, app: Application) -> None:
         """Starts what an application has and does not run yet, and ends what it has no longer."""
-        self._app, self._plan = app, self._following.plan_of(app)
-        service = app.sections.service
-        self._log = None if service is None or service.log is None else app.folder / service.log.path
-        self._archive = None if app.sections.archive is None else archive_of(app)
-        self._inputs: list[Input] = [*file_inputs(app), *topic_inputs(app)]
-        wanted = {part.name: part for part in self._wanted()}
+        planned = self._following.planned(app)
+        setting = Setting.of(app, planned.plan, place_of(self._spark, app, self._token), self._frames)
+        wanted = {part.name: part for part in self._wanted(setting)}
+        follow_move(setting.checkpoint(""))
+        self._following.adopt(planned)
+        self._setting = setting
         for name, part in list(self._parts.items()):
             if name not in wanted or wanted[name].meaning != part.meaning:
                 del self._parts[name]
                 if part.query is not None:
                     part.query.stop()
+        if setting.log is not None and setting.log.folder.is_dir():
+            forget_consumers(setting.log.folder, _QUERY, {part.consumer for part in wanted.values() if part.consumer})
         for name in wanted.keys() - self._parts.keys():
             self._start(wanted[name])
         self._parts = {name: self._parts.get(name, part) for name, part in wanted.items()}
@@ -282,6 +369,7 @@ class Pipeline:
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", part.level)
         part.again_at = None
         try:
+            _register(part)
             part.is_finishing = self._judge(part)
             writer = part.writer()
             if part.real_time:
@@ -292,14 +380,14 @@ class Pipeline:
             else:
                 writer = writer.trigger(processingTime=_TRIGGER)
             part.query = writer.start()
-        except (BrokerAway, Py4JJavaError, PySparkException) as error:
+        except (OSError, ValueError, Py4JJavaError, PySparkException) as error:
             self._fail(part, str(error))
 
     def _judge(self, part: Part) -> bool:
         """Decides by what a query's batches are judged; whether it is only the one that was begun."""
         if part.judging is None:
             return False
-        semantic = self._plan.semantic[part.name]
+        semantic = self._following.plan.semantic[part.name]
         now, kept = Judged(semantic.checked, semantic.version), part.judging.kept()
         # In Real-Time Mode nobody knows how far a batch had come: what is done again is done by what is known now.
         is_other = kept is not None and kept.version != now.version and not part.real_time
@@ -312,8 +400,8 @@ class Pipeline:
 
     def _learn(self) -> None:
         """Has streams go on by what is known now, those of which a change makes something else."""
-        renewed = self._following.take_up([name for name in self._plan.queries if self._is_here(name)])
-        self._plan = self._following.plan
+        setting = self._setting
+        renewed = self._following.take_up([name for name in setting.plan.queries if setting.is_here(name)])
         for name, renewal in renewed.items():
             part = self._parts.get(name)
             if part is not None and part.query is not None and renewal.is_another:
@@ -321,104 +409,118 @@ class Pipeline:
                 self._start(part)
                 self._say(f"{name} goes on by version {renewal.semantic.version} of the knowledge")
 
-    def _is_here(self, name: str) -> bool:
-        return self._plan.placement[name].engine == "spark"
-
     def _fail(self, part: Part, story: str) -> None:
         part.query, part.reason = None, (reason := explained(story, part.checkpoint))
         pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
 
-    def _wanted(self) -> list[Part]:
+    def _wanted(self, setting: Setting) -> list[Part]:
+        """The parts of an application. Raises what is known to prevent one of them, before anything is started."""
         parts = []
-        lowest = self._app.graph.levels[-1]
-        streams = self._logged()
-        if self._log is not None and self._archive is not None and streams:
-            log, archive = self._log, self._archive
+        for given in setting.inputs:
+            if isinstance(given, FileInput):
+                check_input(given.path, given.format)
+        streams, log, archive = setting.logged(), setting.log, setting.archive
+        if log is not None and archive is not None and streams:
             check_writable(archive, streams)
-            place, dead = self._checkpoint("log"), self._checkpoint("dead-letters")
+            place, dead = setting.checkpoint("log"), setting.checkpoint("dead-letters")
             meaning = _digest(str(streams))
             parts += [
                 Part(
                     "archive",
-                    lowest,
+                    setting.lowest,
                     meaning,
                     lambda: archive_log(self._spark, log, streams, archive, place, self.tally),
                     place,
                     log,
+                    CONSUMER,
                 ),
                 Part(
                     "dead letters",
-                    lowest,
+                    setting.lowest,
                     "",
                     lambda: archive_dead_letters(self._spark, log, archive, dead, self.tally),
                     dead,
-                    log / "dead",
+                    log.dead_letters,
                 ),
             ]
-        if self._archive is not None:
-            parts += [self._of_topic(given, self._archive) for given in self._inputs if isinstance(given, TopicInput)]
-        for name in self._plan.queries:
-            if self._is_here(name):
-                parts += self._of_query(name)
+        if archive is not None:
+            parts += [self._of_input(setting, given, archive) for given in setting.inputs]
+        for name in setting.plan.queries:
+            if setting.is_here(name):
+                parts += self._of_query(setting, name)
         return parts
 
-    def _of_topic(self, given: TopicInput, archive: Archive) -> Part:
-        check_writable(archive, given.streams)
-        place = self._checkpoint(f"kafka-{given.topic}-{_digest(given.brokers)}")
+    def _of_input(self, setting: Setting, given: Input, archive: Archive) -> Part:
+        """What archives the files or the topic that Spark reads itself."""
+        if isinstance(given, FileInput):
+            check_run(given.streams, given.path, given.format, archive)
+            name, place = given.path, input_checkpoint(archive, given.path, given.format)
+        else:
+            check_writable(archive, given.streams)
+            if isinstance(given, TopicInput):
+                name, place = given.topic, setting.checkpoint(f"kafka-{given.topic}-{_digest(given.brokers)}")
+            else:
+                name, place = given.streams[0].name, setting.checkpoint(f"frame-{given.streams[0].name}")
 
         def writer() -> DataStreamWriter:
             records = records_of(self._spark, given)
-            return archive_records(self._spark, records, given.streams, archive, place, self.tally)
+            complete = not isinstance(given, TopicInput)
+            return archive_records(self._spark, records, given.streams, archive, place, self.tally, complete=complete)
 
-        return Part(f"archive of {given.topic}", self._app.graph.levels[-1], _digest(repr(given)), writer, place)
+        return Part(f"archive of {name}", setting.lowest, _digest(repr(given)), writer, place)
 
-    def _logged(self) -> list[Stream]:
-        """The streams that come through the log: suppliers', and what is derived and read by queries (rule G7)."""
-        elsewhere = {stream.name for given in self._inputs for stream in given.streams}
-        return [declared_for_spark(s) for s in streams_of(self._plan) if s.name not in elsewhere]
-
-    def _of_query(self, name: str) -> list[Part]:
+    def _of_query(self, setting: Setting, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""
-        checked, level, sink = self._plan.queries[name], self._plan.level(name), self._sink(name)
+        plan = setting.plan
+        checked, level, sink = plan.queries[name], plan.level(name), setting.sink(name)
         check_paths(name, checked)
-        own = f"query-{name}-{_digest(checked.normal_form)}"
-        place = self._checkpoint(own)
+        own = f"{_QUERY}{name}-{_digest(checked.normal_form)}"
+        consumer = re.sub(r"[^\w.-]", "_", own, flags=re.ASCII)[-100:]
+        place = setting.checkpoint(own)
         judging = None
-        if name in self._plan.semantic:
-            judging = Judging(self._app.folder / "data" / "knowledge" / "judged" / f"{own}.json", place)
-        real_time = self._app.sections.queries[name].real_time
+        if name in plan.semantic:
+            judging = Judging(setting.app.folder / "data" / "knowledge" / "judged" / f"{own}.json", place)
+        real_time = setting.app.sections.queries[name].real_time
         if real_time and (reason := hindrance(checked)):
             raise NotOnSpark(f"query '{name}' can't run in Real-Time Mode. {reason}")
-        streams = {**self._plan.graph.streams, **derived_streams(self._plan)}
+        streams = {**plan.graph.streams, **derived_streams(plan)}
+        if real_time:
+            check_readable_in_jvm(checked, streams, setting.inputs)
+        else:
+            check_readable(checked, streams, setting.log, setting.inputs)
 
         def matches() -> DataStreamWriter:
             judged = self._judged.get(name) if judging is not None else None
-            asked = checked if judged is None else judged.checked
+            now = registered(self._spark, place)
+            asked = seen_live(checked if judged is None else judged.checked, now)
             version = None if judged is None else judged.version
             if real_time:
-                events = read_in_jvm(self._spark, asked, streams, self._inputs)
+                events = read_in_jvm(self._spark, asked, streams, setting.inputs)
             else:
-                events = read_events(self._spark, asked, streams, self._log, self._inputs)
+                events = read_events(self._spark, asked, streams, setting.log, setting.inputs, consumer)
                 events = events.transform(count_strangers(asked, "stream"))
-            live = Live(real_time=real_time)
-            found = events.transform(match_checked(asked, stream="stream", now=self._now, live=live, version=version))
+            live = Live(real_time=real_time, arrival=ARRIVAL if ARRIVAL in events.columns else None)
+            found = events.transform(match_checked(asked, stream="stream", now=now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
-        part = Part(name, level, meaning, matches, place, self._log, judging, real_time=real_time, is_timed=is_timed)
+        is_logged = bool({stream.name for stream in setting.logged()} & set(checked.streams))
+        part = Part(name, level, meaning, matches, place, judging=judging, is_timed=is_timed, real_time=real_time)
+        if is_logged:
+            part.log, part.consumer = setting.log, consumer
         parts = [part]
-        if name in derived_streams(self._plan):
+        if name in derived_streams(plan):
             if not isinstance(sink, DeltaSink):
                 raise NotOnSpark(
                     f"query '{name}' is read by others, for whom its matches are taken from a Delta table: give it "
                     "`sink: {kind: delta, path: ...}`, or none and the application an archive"
                 )
             table = sink.path
-            address = suppliers_address(self._app)
-            to = self._checkpoint(f"supply-{name}-{_digest(checked.normal_form)}")
+            address = suppliers_address(setting.app)
+            to = setting.checkpoint(f"supply-{name}-{_digest(checked.normal_form)}")
 
             def supply() -> DataStreamWriter:
                 found: DataFrame = self._spark.readStream.format("delta").load(table)
@@ -427,34 +529,10 @@ class Pipeline:
             parts.append(Part(f"{name} to log", level, meaning, supply, to))
         return parts
 
-    def _sink(self, name: str) -> SinkSection:
-        section = self._app.sections.queries[name].sink
-        if section is not None:
-            return section
-        if self._archive is None:
-            return ConsoleSink(kind="console")
-        return DeltaSink(kind="delta", path=matches_table(self._archive, name))
-
-    def _checkpoint(self, name: str) -> str:
-        if self._archive is not None:
-            return self._archive.checkpoint(name)
-        folder = self._app.folder / "data" if self._log is None else self._log.parent
-        return str(folder / "checkpoints" / name)
-
-    def _archive_files(self) -> list[ArchiveRun]:
-        if self._archive is None:
-            return []
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._app.graph.levels[-1])
-        return [
-            archive_file_stream(self._spark, given.streams, given.path, given.format, self._archive)
-            for given in self._inputs
-            if isinstance(given, FileInput)
-        ]
-
 
 def needs_kafka(app: Application) -> bool:
     """Whether Spark reads or writes topics for an application, and so needs Kafka's jars."""
-    return bool(topic_inputs(app)) or any(isinstance(q.sink, KafkaSink) for q in app.sections.queries.values())
+    return bool(app.topics)
 
 
 def matches_table(archive: Archive, query: str) -> str:
@@ -494,11 +572,43 @@ def _status(part: Part) -> Status:
     lag = None
     if progress is not None:
         _count(part)
-        reached = [found for source in progress["sources"] if (found := offset_of(source["endOffset"])) is not None]
-        lag = None if part.log is None or not reached else max(0, extent(part.log).end - min(reached))
+        behind = [lag for source in progress["sources"] if (lag := _lag(part, source)) is not None]
+        lag = sum(behind) if behind else None
     state = "running" if part.query is not None else "waiting"
     rate = 0.0 if progress is None else float(progress["processedRowsPerSecond"] or 0.0)
     return Status(part.name, part.level, state, part.events, rate, lag, part.reason, part.unknown)
+
+
+def _register(part: Part) -> None:
+    """Has the log wait for a part that has not said yet how far it is."""
+    if part.log is None or part.consumer is None or not part.log.folder.exists():
+        return
+    if log_committed(part.log.folder, part.consumer) is None:
+        log_commit(part.log.folder, part.consumer, 0)
+
+
+def _lag(part: Part, source: Mapping[str, Any]) -> int | None:
+    """How many events of a source a part has not read; None if nobody can tell, as of files."""
+    reached = offset_of(source["endOffset"])
+    if reached is not None and part.log is not None:
+        try:
+            return max(0, part.log.end() - reached)
+        except OSError:
+            return None  # its service is away
+    if source["description"].startswith("KafkaV2"):
+        latest, read = _by_partition(source["latestOffset"]), _by_partition(source["endOffset"])
+        if latest:
+            return sum(max(0, offset - read.get(partition, 0)) for partition, offset in latest.items())
+    return None
+
+
+def _by_partition(said: str) -> dict[tuple[str, str], int]:
+    """The offsets of topics that a source of Kafka has said; none if it has not."""
+    try:
+        topics = json.loads(said) or {}
+    except ValueError:
+        return {}
+    return {(topic, partition): int(n) for topic, offsets in topics.items() for partition, n in offsets.items()}
 
 
 def _count(part: Part) -> None:

@@ -22,7 +22,7 @@ from cepheid._native import log_restore
 from cepheid.model.streams import Stream
 from cepheid.service import schemas
 from cepheid.service.log import extent
-from cepheid.spark.archive import LOG_LATE, LOG_OFFSET, Archive, read
+from cepheid.spark.archive import LOG_ARRIVAL, LOG_END, LOG_LATE, LOG_MARKS, LOG_OFFSET, Archive, read
 from cepheid.spark.validate import declared_for_spark
 
 
@@ -63,15 +63,22 @@ def _rows(
 ) -> Iterator[tuple[int, int, bytes]]:
     """Offset, arrival and record of a stream's events, in order; late ones take part in nothing (rule E4).
 
-    When an event came is not archived: its time stands for that.
+    An archive of old does not say when an event came: its time stands for that.
     """
     stream, codec = streams[place], schemas.codec(streams)
     events = read(spark, archive, stream, late=True).where(f"{LOG_OFFSET} >= {start} AND {LOG_OFFSET} < {end}")
     events = events.where(f"NOT coalesce({LOG_LATE}, false)").orderBy(LOG_OFFSET)
-    moment = sf.unix_micros("time").alias("time")
+    known = [
+        sf.unix_micros("time"),
+        sf.unix_micros(LOG_ARRIVAL),
+        sf.unix_micros(LOG_END),
+        sf.coalesce(LOG_MARKS, sf.lit(0)),
+    ]
     values = (_value(events, name).alias(f"a{number}") for number, name in enumerate(stream.attributes))
-    for offset, event_id, time, *attributes in events.select(LOG_OFFSET, "id", moment, *values).toLocalIterator():
-        yield offset, time, codec.encode(place, event_id, time, tuple(map(_plain, attributes)))
+    rows = events.select(LOG_OFFSET, "id", *known, *values).toLocalIterator()
+    for offset, event_id, time, arrival, end_of_validity, marks, *attributes in rows:
+        record = codec.encode(place, event_id, time, tuple(map(_plain, attributes)), (end_of_validity, marks))
+        yield offset, time if arrival is None else arrival, record
 
 
 def _value(events: DataFrame, name: str) -> Column:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from cepheid.app.schema import DeltaSink, FilesSink, KafkaSink, SinkSection
 from cepheid.model.events import Event
@@ -21,10 +22,16 @@ Say: TypeAlias = Callable[[str], object]
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
 
 
+class OtherTable(ValueError):
+    """A table that can't take the matches of a query."""
+
+
 def writer_to(sink: SinkSection, matches: DataFrame, say: Say) -> DataStreamWriter:
     """What writes a stream of matches to a sink; `say` prints what the console gets."""
     if isinstance(sink, DeltaSink):
-        return matches.writeStream.format("delta").option("path", sink.path)
+        # A query that is changed may select something else, and goes on in its table.
+        _check_table(matches, sink.path)
+        return matches.writeStream.format("delta").option("path", sink.path).option("mergeSchema", "true")
     if isinstance(sink, FilesSink) and sink.format == "parquet":
         return matches.writeStream.format("parquet").option("path", sink.path)
     line = as_line(matches)
@@ -37,6 +44,33 @@ def writer_to(sink: SinkSection, matches: DataFrame, say: Say) -> DataStreamWrit
             **{"kafka.bootstrap.servers": sink.brokers, "topic": sink.topic}
         )
     return matches.select("time", "id", line.alias("line")).writeStream.foreachBatch(_printing(say))
+
+
+def _check_table(matches: DataFrame, path: str) -> None:
+    """Raises OtherTable where a Delta table has a column of another type: Delta would cast silently what it can."""
+    try:
+        table = matches.sparkSession.read.format("delta").load(path).schema
+    except AnalysisException:  # there is none yet, or it is told of when it is written
+        return
+    if clash := _clash(table, matches.schema):
+        raise OtherTable(
+            f"the matches don't fit into the table {path}, which a query has written that was another: {clash}. Name "
+            "what is selected otherwise (AS), or give the query another table (`sink: {kind: delta, path: ...}`)"
+        )
+
+
+def _clash(there: StructType, here: StructType, inside: str = "") -> str | None:
+    """The first column that both have, with another type."""
+    for column in here.fields:
+        if column.name not in there.names:
+            continue
+        old, new = there[column.name].dataType, column.dataType
+        if isinstance(old, StructType) and isinstance(new, StructType):
+            if found := _clash(old, new, inside=f"{inside}{column.name}."):
+                return found
+        elif old.simpleString() != new.simpleString():
+            return f"'{inside}{column.name}' is {old.simpleString()} there and {new.simpleString()} here"
+    return None
 
 
 def as_line(matches: DataFrame) -> Column:

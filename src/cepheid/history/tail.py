@@ -7,7 +7,6 @@ archive may have already: so each event is there once, whether the two overlap o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -15,6 +14,7 @@ from pyspark.sql import functions as sf
 from cepheid.app.application import Application
 from cepheid.history import log_source
 from cepheid.history.archiving import CONSUMER
+from cepheid.history.log_place import LogPlace
 from cepheid.history.log_source import log_schema
 from cepheid.model.streams import Stream
 from cepheid.service.log import extent, log_committed
@@ -30,7 +30,7 @@ class Hole(RuntimeError):
 class Tail:
     """The offsets of a log that the archive may not have, the last not included."""
 
-    log: Path
+    log: LogPlace
     start: int
     end: int
     #: Whether the archive has said how far it has come.
@@ -43,7 +43,7 @@ class Tail:
     def read(self, spark: SparkSession, stream: Stream) -> DataFrame:
         """The events of a stream: id, time and the attributes."""
         declared = declared_for_spark(stream)
-        options = {"path": str(self.log), "stream": stream.name, "from": str(self.start), "to": str(self.end)}
+        options = {**self.log.options, "stream": stream.name, "from": str(self.start), "to": str(self.end)}
         if declared.id_kind == "string":
             options["ids"] = "string"
         log_source.register(spark)
@@ -68,7 +68,7 @@ def tail_of(app: Application) -> Tail | None:
             f"the events of offsets {start} to {found.first - 1} are neither archived nor in the log {log} any more; "
             "what they would have matched can't be known"
         )
-    return Tail(log, start, max(start, found.end), committed is not None)
+    return Tail(LogPlace(log), start, max(start, found.end), committed is not None)
 
 
 def check_same_log(archived: DataFrame, tail: Tail, stream: str) -> None:
@@ -76,6 +76,6 @@ def check_same_log(archived: DataFrame, tail: Tail, stream: str) -> None:
     last = archived.agg(sf.max(LOG_OFFSET)).collect()[0][0]
     if last is not None and last >= tail.end:
         raise Hole(
-            f"the archive of '{stream}' has events up to offset {last}, and the log {tail.log} ends at {tail.end}: it "
-            "is not the log that was archived. Bring that log back, or remove this one"
+            f"the archive of '{stream}' has events up to offset {last}, and the log {tail.log.folder} ends at "
+            f"{tail.end}: it is not the log that was archived. Bring that log back, or remove this one"
         )

@@ -31,7 +31,7 @@ def apart(
     queries: Mapping[str, Checked],
     found: Mapping[str, Stage],
     graph: Graph,
-    ranks: Mapping[str, int],
+    homes: Mapping[str, int],
     placed: Mapping[str, Placement],
 ) -> tuple[Apart, ...]:
     """What runs more than once although it is the same; of patterns that begin alike, the longest beginning."""
@@ -57,7 +57,7 @@ def apart(
         what = whole if steps < 1 or steps == first.steps else print_beginning(queries[groups[0][0]].query, steps)
 
         def reason(other: str, one: str = groups[0][0], steps: int = steps) -> str:
-            one_lane, other_lane = (lane(name, queries[name], ranks, placed) for name in (one, other))
+            one_lane, other_lane = (lane(name, queries[name], homes, placed) for name in (one, other))
             is_limited = any(graph.queries[name].limit is not None for name in (one, other))
             is_divided = steps > 0 and _key(queries[one], steps) != _key(queries[other], steps)
             return _reason(one_lane, other_lane, is_limited, is_divided, queries[other].query)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cepheid.model.time import format_duration
@@ -14,14 +14,24 @@ from cepheid.plan.division import division
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
-from cepheid.plan.real_time import QUALIFIES, hindrance
+from cepheid.plan.real_time import QUALIFIES, verdict
 from cepheid.plan.stages import Stage
 
 Described: TypeAlias = dict[str, Any]
 
 
-def describe(plan: Plan, name: str, only: str | None = None) -> Described:
-    """The logical, optimised and physical plan; `only` keeps what one query, operator or consumer depends on."""
+def describe(
+    plan: Plan,
+    name: str,
+    only: str | None = None,
+    topics: Collection[str] = (),
+    past: Mapping[str, Mapping[str, str | None]] | None = None,
+) -> Described:
+    """The logical, optimised and physical plan; `only` keeps what one query, operator or consumer depends on.
+
+    `topics` are streams and queries that are topics of Kafka to Spark (real_time.py). `past`, where the application has
+    one to ask: by query and strategy, why that is not possible; None: it is.
+    """
     optimised_names = _upstream(plan.graph, only)
     logical_names = _upstream(plan.logical, only)
     return {
@@ -36,8 +46,9 @@ def describe(plan: Plan, name: str, only: str | None = None) -> Described:
             "stages": [_stage(plan, s) for s in plan.stages.values() if optimised_names.intersection(s.queries)],
             "apart": [_apart(a) for a in plan.apart if _concerns(a, optimised_names)],
         },
-        "physical": [_physical(plan, n) for n in plan.graph.producers() if n in optimised_names]
+        "physical": [_physical(plan, n, topics) for n in plan.graph.producers() if n in optimised_names]
         + [_physical_consumer(plan, n) for n in plan.graph.consumers if n in optimised_names],
+        **({} if past is None else {"past": {n: dict(past[n]) for n in past if n in optimised_names}}),
     }
 
 
@@ -125,7 +136,7 @@ def _paths(plan: Plan, name: str) -> list[Described]:
     ]
 
 
-def _physical(plan: Plan, name: str) -> Described:
+def _physical(plan: Plan, name: str, topics: Collection[str]) -> Described:
     graph = plan.graph
     what = "stream" if name in graph.streams else "operator" if name in graph.operators else "query"
     node: Described = {"name": name, "type": what, "level": plan.level(name), "inputs": list(graph.inputs_of(name))}
@@ -145,7 +156,7 @@ def _physical(plan: Plan, name: str) -> Described:
         node["engine"] = placement.engine
         node["reason"] = placement.reason
         if placement.engine == "spark" and name in plan.queries:
-            node["real_time"] = hindrance(plan.queries[name]) or QUALIFIES
+            node["real_time"] = verdict(name, plan.queries[name], graph.streams, topics)
             node["batch"] = division(plan.queries[name])
     return node
 
@@ -166,8 +177,21 @@ def _duration(microseconds: int | None) -> str | None:
 
 
 def as_text(described: Described) -> str:
-    """Three sections: the graph as written, what the rules changed, and a table of what runs where."""
-    return "\n".join([*_logical_text(described), "", *_optimised_text(described), "", *_physical_text(described)])
+    """The graph as written, what the rules changed, a table of what runs where, and how the past can be asked."""
+    parts = [*_logical_text(described), "", *_optimised_text(described), "", *_physical_text(described)]
+    return "\n".join([*parts, *_past_text(described)])
+
+
+def _past_text(described: Described) -> Iterator[str]:
+    if not described.get("past"):
+        return
+    yield ""
+    yield "Back in time: strategies. `cepheid query APP NAME --explain` has SQL, plan and cost of each, and the choice"
+    width = max(map(len, described["past"]))
+    for name, strategies in described["past"].items():
+        possible = ", ".join(strategy for strategy, hindrance in strategies.items() if hindrance is None)
+        others = (f"; {strategy} can't give {why} exactly" for strategy, why in strategies.items() if why is not None)
+        yield f"  {name:{width}}  {possible}{''.join(others)}"
 
 
 def _logical_text(described: Described) -> Iterator[str]:
@@ -271,8 +295,8 @@ def _physical_text(described: Described) -> Iterator[str]:
     yield from _aligned(rows)
     for node in described["physical"]:
         if "real_time" in node:
-            verdict = node["real_time"]
-            yield f"  {node['name']}  Real-Time Mode: " + (verdict if verdict == QUALIFIES else f"no. {verdict}")
+            mode = node["real_time"] if node["real_time"].startswith(QUALIFIES) else f"no. {node['real_time']}"
+            yield f"  {node['name']}  Real-Time Mode: {mode}"
             yield f"  {node['name']}  a batch is divided {node['batch']}"
 
 

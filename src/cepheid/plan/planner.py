@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cepheid.language.checker import Checked
 from cepheid.model.collector import collector_paused
-from cepheid.plan import apart, placement, priority, pruning, sharing, stages, typing, validity, wellformed
+from cepheid.plan import apart, homes, placement, priority, pruning, sharing, stages, typing, validity, wellformed
 from cepheid.plan.apart import Apart
 from cepheid.plan.graph import Graph
 from cepheid.plan.operators import Schema
@@ -27,8 +27,9 @@ class Plan:
     """What every engine needs to know, by name.
 
     `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
-    besides its own; `pruned` are not run. `readers` are the engines that read a stream; `stages` the operators of the
-    queries, by their meaning; `apart` what these seem to share, and don't.
+    besides its own; `pruned` are not run. `ranks` are the levels of all, `homes` those that queries run at. `readers`
+    are the engines that read a stream; `stages` the operators of the queries, by their meaning; `apart` what these seem
+    to share, and don't.
     """
 
     logical: Graph
@@ -38,6 +39,7 @@ class Plan:
     shared: Mapping[str, tuple[str, ...]]
     pruned: tuple[str, ...]
     ranks: Mapping[str, int]
+    homes: Mapping[str, int]
     temporal: Mapping[str, Temporal]
     placement: Mapping[str, Placement]
     readers: Mapping[str, tuple[str, ...]]
@@ -81,7 +83,8 @@ def _plan(graph: Graph, lower: Lower | None) -> Plan:
     optimised, shared = sharing.share(pruned_graph)
     placed = placement.place(optimised)
     ranks = priority.prioritise(optimised)
-    operators = stages.stages(queries, optimised, ranks, placed)
+    at_home = homes.homes(queries, optimised, ranks, placed)
+    operators = stages.stages(queries, optimised, ranks, at_home, placed)
     return Plan(
         logical=graph,
         graph=optimised,
@@ -90,10 +93,11 @@ def _plan(graph: Graph, lower: Lower | None) -> Plan:
         shared=shared,
         pruned=pruned,
         ranks=ranks,
+        homes=at_home,
         temporal=validity.propagate(optimised),
         placement=placed,
         readers=placement.readers(optimised, placed),
         stages=operators,
-        apart=apart.apart(queries, operators, optimised, ranks, placed),
+        apart=apart.apart(queries, operators, optimised, at_home, placed),
         semantic=semantic,
     )

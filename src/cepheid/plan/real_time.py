@@ -8,6 +8,8 @@ Such a query is about single events: filters, what is known of one attribute, an
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Final
 
@@ -15,9 +17,45 @@ from cepheid.knowledge.tables import FLAG, TERM, VALUE, Lookup
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.syntax import Expression, Kind, conjuncts
+from cepheid.model.streams import Stream
+from cepheid.model.types import Type
 
 #: What is said of a query that nothing hinders.
 QUALIFIES: Final = "qualifies"
+#: The types whose values can be judged in the JVM (spark/jvm_records.py).
+_JUDGED: Final = (Type.BOOL, Type.INT, Type.FLOAT, Type.STRING, Type.TIMESTAMP)
+#: A name that can stand in the path of a variant.
+_PLAIN: Final = re.compile(r"[^'\"`\\\]]+")
+
+
+def verdict(name: str, checked: Checked, streams: Mapping[str, Stream], topics: Collection[str]) -> str:
+    """Whether a query can run in Real-Time Mode, and what is missing for it.
+
+    `topics` are the streams that Spark reads from topics of Kafka itself, and the queries whose matches go to one.
+    """
+    if reason := hindrance(checked):
+        return reason
+    (source,) = checked.streams
+    if source in streams and (reason := why_not(streams[source])):
+        return f"FROM: {reason}"
+    missing = []
+    if source not in topics:
+        missing.append(f"'{source}' came from a topic of Kafka (in an application without a log of its own)")
+    if name not in topics:
+        missing.append("its sink were one" if missing else "its sink were a topic of Kafka")
+    return f"{QUALIFIES}, if {' and '.join(missing)}" if missing else QUALIFIES
+
+
+def why_not(stream: Stream) -> str | None:
+    """Why records of a stream can't be judged in the JVM; None if they can."""
+    if stream.id_kind == "string":
+        return f"the ids of '{stream.name}' are text"
+    for name, kind in stream.attributes.items():
+        if kind not in _JUDGED:
+            return f"'{name}' of '{stream.name}' is {kind.value}"
+        if not all(map(_PLAIN.fullmatch, (name, *stream.spellings.get(name, ())))):
+            return f"'{name}' of '{stream.name}', or a spelling of it, has quotes, backslashes or brackets in its name"
+    return None
 
 
 def hindrance(checked: Checked) -> str | None:

@@ -174,6 +174,10 @@ class _Lowering:
                 dict.fromkeys(self._streams(variable), "id"), self._id_type(variable)
             )
             self.filters.append(syntax.IsNull(Attribute(variable, "id")))
+        self._warn_of_never(part, reason)
+
+    def _warn_of_never(self, part: Part, reason: str) -> None:
+        variable = part.variable
         whole = variable is None or variable in self._sure
         what = "so nothing matches" if whole else f"so no event is ?{variable}"
         place = part.elements[0].place if part.elements else None
@@ -206,8 +210,10 @@ class _Lowering:
                     Step("share", f"PATH {{{part.text}}}", f"{lookup.stream}: an equal one is there already")
                 )
         is_known = part.variable is not None and all(look.table.complete for look in lookups)
-        if is_known and not is_never and not any(map(_can_hold, lookups)):
-            self._never_of(part, lookups)
+        if is_known and not is_never and part.flag is None and not any(map(_can_hold, lookups)):
+            # Only said: what is known may change, and then the tables have rows.
+            among = ", ".join(look.stream for look in lookups)
+            self._warn_of_never(part, f"no entity that an event of {among} can have fits it")
         for column in columns:
             names = dict.fromkeys(self._streams(owner), f"?{owner}{column}")
             kind = self.types.get((owner, column)) or _type_of(column, lookups)
@@ -232,11 +238,6 @@ class _Lowering:
         else:
             mode = "buffer+cache" if self.mode == "auto" else self.mode
             self.steps.append(Step("evaluate", text, f"{lookup.stream}: {mode}, keyed on {keys}"))
-
-    def _never_of(self, part: Part, lookups: Sequence[PartLookup]) -> None:
-        if part.flag is None:
-            streams = ", ".join(look.stream for look in lookups)
-            self._never(part, f"no entity that an event of {streams} can have fits it")
 
     def _columns(self, part: Part) -> list[str]:
         if part.flag is not None:

@@ -1,10 +1,10 @@
 """Rule: a query is a chain of operators; those that stand together have what they have in common once.
 
 Each variable's events come from a stream through conditions; a pattern or a window binds them; a projection selects.
-Queries stand together that run in the service at one level and read the same streams, and so have one watermark; on
-Spark each runs by itself. Then a condition on a stream's events is one, whatever the queries call the variable; so is a
-pattern, whatever its variables are called and whatever is selected. Patterns that begin alike hold the matches of their
-beginning once under MATCH NEXT, and its events once under MATCH ANY.
+Queries stand together that run in the service at one level (homes.py) and read the same streams, and so have one
+watermark; on Spark each runs by itself. Then a condition on a stream's events is one, whatever the queries call the
+variable; so is a pattern, whatever its variables are called and whatever is selected. Patterns that begin alike hold
+the matches of their beginning once under MATCH NEXT, and its events once under MATCH ANY.
 
     hot:  SELECT ?a.id FILTER (?a.x > 5)                 filter s: ?e.x > 5    project id
     rise: SELECT ?b.id FILTER (?b.x > 5) SEQ (?b, ?c)    filter s: ?e.x > 5 (shared)    pattern ...    project id
@@ -50,20 +50,24 @@ class Stage:
     steps: int = 0
 
 
-def lane(name: str, checked: Checked, ranks: Mapping[str, int], placed: Mapping[str, Placement]) -> Lane:
+def lane(name: str, checked: Checked, homes: Mapping[str, int], placed: Mapping[str, Placement]) -> Lane:
     """With whom a query stands together."""
     if placed[name].engine != "service":
         return ("spark", name)
-    return ("service", str(ranks[name]), *sorted(checked.streams))
+    return ("service", str(homes[name]), *sorted(checked.streams))
 
 
 def stages(
-    queries: Mapping[str, Checked], graph: Graph, ranks: Mapping[str, int], placed: Mapping[str, Placement]
+    queries: Mapping[str, Checked],
+    graph: Graph,
+    ranks: Mapping[str, int],
+    homes: Mapping[str, int],
+    placed: Mapping[str, Placement],
 ) -> dict[str, Stage]:
     """The operators of all queries by their meaning, each as often as it runs, in the order they are first needed."""
     lanes: dict[Lane, dict[str, Checked]] = {}
     for name, checked in queries.items():
-        lanes.setdefault(lane(name, checked, ranks, placed), {})[name] = checked
+        lanes.setdefault(lane(name, checked, homes, placed), {})[name] = checked
     limits = {name: graph.queries[name].limit for name in queries}
     found: dict[str, Stage] = {}
     for place, together in lanes.items():

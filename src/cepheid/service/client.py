@@ -18,9 +18,11 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from cepheid.service.place import Place
 from cepheid.service.received import Received
 from cepheid.service.subscription import RefusedByService, Subscription
 from cepheid.service.wire import connect, keep_alive, parse_address
@@ -45,13 +47,25 @@ class ConsumerClient:
     While there is no connection it tries again, up to `patience` seconds, then raises the last error. What the
     service delivered meanwhile is not seen by this client. Of what it does not read, the service keeps the newest:
     `lost` is how many went.
+
+    With `place`, a file of its own, it acknowledges the matches of a query: one is handled when the next is asked for,
+    or the callback has returned. What is not handled comes again, to this client or the next with its place, whoever
+    was killed; what is handled does not.
     """
 
-    def __init__(self, address: str, consumer: str, *, token: str | None = None, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        consumer: str,
+        *,
+        token: str | None = None,
+        patience: float = 60.0,
+        place: str | Path | None = None,
+    ) -> None:
         parse_address(address)
         self.consumer = consumer
         self._address = address
-        self._subscription = Subscription(consumer, token)
+        self._subscription = Subscription(consumer, token, None if place is None else Place(place))
         self._patience = patience
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -77,6 +91,12 @@ class ConsumerClient:
             if self._connection is not None:
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Lets go of the place of one that is closed, and whose last match nobody handles any more."""
+        if self._closed.is_set() and self._connection is None:
+            self._subscription.close()
 
     def __iter__(self) -> Iterator[Received]:
         deadline = time.monotonic() + self._patience
@@ -120,12 +140,16 @@ class ConsumerClient:
             try:
                 connection.sendall(hello)
                 while data := connection.recv(_CHUNK):
-                    yield from self._subscription.feed(data)
+                    for received in self._subscription.feed(data):
+                        yield received
+                        connection.sendall(self._subscription.handled())
+                    connection.sendall(self._subscription.handled())
                     if self._subscription.is_welcome and connection.gettimeout() is not None:
                         connection.settimeout(None)
             finally:
                 with self._lock:
                     self._connection = None
+                    self._let_go()
         if not self._subscription.is_welcome and not self._closed.is_set():
             raise ConnectionResetError("the service has closed the connection")
 
@@ -133,10 +157,18 @@ class ConsumerClient:
 class AsyncConsumer:
     """The same with asyncio: `async for` over it, from one task. `close`, or the end of `async with`, ends it."""
 
-    def __init__(self, address: str, consumer: str, *, token: str | None = None, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        consumer: str,
+        *,
+        token: str | None = None,
+        patience: float = 60.0,
+        place: str | Path | None = None,
+    ) -> None:
         self._target = parse_address(address)
         self.consumer = consumer
-        self._subscription = Subscription(consumer, token)
+        self._subscription = Subscription(consumer, token, None if place is None else Place(place))
         self._patience = patience
         self._closed = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
@@ -159,6 +191,8 @@ class AsyncConsumer:
         self._closed.set()
         if self._writer is not None:
             self._writer.close()
+        else:
+            self._subscription.close()
 
     async def __aiter__(self) -> AsyncIterator[Received]:
         deadline = time.monotonic() + self._patience
@@ -195,9 +229,13 @@ class AsyncConsumer:
                     break
                 for received in self._subscription.feed(data):
                     yield received
+                    writer.write(self._subscription.handled())
+                writer.write(self._subscription.handled())
         finally:
             self._writer = None
             writer.close()
+            if self._closed.is_set():
+                self._subscription.close()
         if not self._subscription.is_welcome and not self._closed.is_set():
             raise ConnectionResetError("the service has closed the connection")
 

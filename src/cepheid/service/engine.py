@@ -244,6 +244,11 @@ class Engine:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""
         Path(path).write_text(self._engine.trace(), encoding="utf-8")
 
+    def again(self, query: str) -> bool:
+        """A query finds again what was not kept for who acknowledges its matches; False if there is no such thing."""
+        with self._changing:
+            return self._running.again(query)
+
     def settle(self, timeout: float = 10.0) -> bool:
         """Waits until all that was pushed is processed; False if that took longer. For tests and orderly ends."""
         return self._engine.settle(timeout)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,8 +46,9 @@ class IntakeConfig:
     """What an intake is told. `listen` has addresses such as `unix:path` and `tcp:host:port` (port 0: any).
 
     Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
-    of `consumers` has not committed. `duplicates`: for so many events an id is remembered, at most for twice as many.
-    `priority`, 1 to 99, is a real-time one, for machines whose cores may all be busy.
+    of `consumers` has not committed, nor others that commit (docs/log.md). `duplicates`: for so many events an id is
+    remembered, at most for twice as many. `priority`, 1 to 99, is a real-time one, for machines whose cores may all be
+    busy.
     """
 
     streams: Sequence[Stream]
@@ -165,6 +166,18 @@ def _patient(plan: Plan, streams: Sequence[str]) -> frozenset[str]:
     lowest = len(plan.graph.levels) - 1
     ranks = {name: plan.ranks.get(name, lowest) for name in streams}
     return frozenset(name for name, rank in ranks.items() if rank > min(ranks.values()))
+
+
+def counted(address: str, token: str | None) -> Mapping[str, Any]:
+    """What the intake at an address has counted since it began; nothing if it does not answer."""
+    from cepheid.service.supplier import Supplier, SupplierError
+
+    try:
+        with Supplier(address, token=token, patience=1.0) as supplier:
+            counters: Mapping[str, Any] = supplier.counters()["counters"]
+            return counters
+    except (OSError, SupplierError):
+        return {}
 
 
 def reload(config: IntakeConfig, address: str, wake: Callable[[], object], timeout: float = 30.0) -> None:

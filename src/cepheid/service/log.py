@@ -6,7 +6,7 @@ import json
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,16 +19,28 @@ from cepheid.model.types import Value
 from cepheid.service import schemas
 from cepheid.service.wire import GREETING, VERSION, Frame, Frames, Kind, connect, frame, json_frame
 
-__all__ = ["Extent", "LogReader", "Logged", "OffsetGone", "Row", "extent", "log_commit", "log_committed"]
+__all__ = [
+    "Extent",
+    "LogReader",
+    "Logged",
+    "OffsetGone",
+    "Row",
+    "extent",
+    "forget_consumers",
+    "log_commit",
+    "log_committed",
+]
 
 LATE: Final = 1
 DUPLICATE: Final = 2
 #: Of `LogReader`: not from an offset, but from what comes next.
 END: Final = -1
 
-#: offset, flags, number of the stream, id, time, values, arrival, end of validity
-Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int, int | None]
+#: offset, flags, number of the stream, id, time, values, arrival, end of validity, marks that it came with
+Row: TypeAlias = tuple[int, int, int, EventId, int, tuple[Value, ...], int, int | None, int]
 _READ: Final = struct.Struct("<IIII")
+#: Behind an address, as it is the folder in that of the log.
+_DEAD: Final = "/dead"
 
 
 class OffsetGone(LookupError):
@@ -74,9 +86,9 @@ class _Source(Protocol):
 class LogReader:
     """Reads a log from an offset on: `for logged in LogReader("data/log")`, which ends where the log does now.
 
-    `source` is the log's folder, or the address of its intake (`tcp:host:port`, `unix:path`). `offset` None is the
-    first that is kept, -1 what comes next. Only what is safe is read from an address; from disk also what
-    is not safe yet, unless `durable_only`.
+    `source` is the log's folder, or the address of its intake (`tcp:host:port`, `unix:path`; with `/dead` behind the
+    port, its dead letters). `offset` None is the first that is kept, -1 what comes next. Only what is safe is read from
+    an address; from disk also what is not safe yet, unless `durable_only`.
     """
 
     def __init__(
@@ -133,7 +145,7 @@ class LogReader:
 
 
 def _logged(row: Row, streams: list[Stream]) -> Logged:
-    offset, flags, number, event_id, time, values, arrival, valid_until = row
+    offset, flags, number, event_id, time, values, arrival, valid_until, _ = row
     stream = streams[number]
     event = Event(stream.name, event_id, time, dict(zip(stream.attributes, values, strict=True)))
     return Logged(offset, event, bool(flags & LATE), bool(flags & DUPLICATE), arrival, valid_until)
@@ -175,14 +187,15 @@ class _Remote:
     """A log at an address, by requests and answers."""
 
     def __init__(self, address: str, offset: int | None, token: str | None) -> None:
-        self._socket = connect(address, 10.0)
+        is_dead = address.startswith("tcp:") and address.endswith(_DEAD)
+        self._socket = connect(address.removesuffix(_DEAD) if is_dead else address, 10.0)
         self._frames = Frames()
         self._came: deque[Frame] = deque()
         self._offset = offset or 0
         self._any = offset is None
         self._streams: list[Stream] = []
         self._codec: RecordCodec | None = None
-        content: dict[str, object] = {"version": VERSION, "role": "reader"}
+        content: dict[str, object] = {"version": VERSION, "role": "dead-letters" if is_dead else "reader"}
         if token is not None:
             content["token"] = token
         self._socket.sendall(GREETING + json_frame(Kind.HELLO, content))
@@ -269,3 +282,10 @@ def commit(source: str | Path, consumer: str, offset: int, *, token: str | None 
         remote.commit(consumer, offset)
     finally:
         remote.close()
+
+
+def forget_consumers(log: Path, prefix: str, but: Collection[str]) -> None:
+    """Has the log wait no longer for consumers of these names, but for some."""
+    for file in (log / "consumers").glob(f"{prefix}*"):
+        if file.name not in but:
+            file.unlink(missing_ok=True)

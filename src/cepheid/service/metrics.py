@@ -13,9 +13,20 @@ from cepheid.service.wire import is_loopback, parse_address
 
 Stats = Mapping[str, Any]
 
+#: How an event ended, at a reader or in all (docs/service.md).
+_FATES: Final = {
+    "used": "events that were used",
+    "replaced": "events that a newer one has replaced",
+    "shed": "events that were let go of",
+    "expired": "events that were stale where that is shed",
+}
 #: Of each kind of part, the counters that are shown, with what they count.
 _COUNTERS: Final = {
-    "streams": {"refused": "events that the engine had no room for", "duplicate": "events seen before"},
+    "streams": {
+        **_FATES,
+        "refused": "events that the engine had no room for",
+        "duplicate": "events seen before",
+    },
     "operators": {
         "invoked": "times that all inputs were there",
         "fired": "runs",
@@ -24,8 +35,15 @@ _COUNTERS: Final = {
         "stale": "inputs that were stale",
         "relative": "relative sets that did not hold",
         "stuck": "times that it did not return for a second",
+        **_FATES,
     },
-    "consumers": {"came": "events", "lost": "events that were not read in time", "stale": "events stale when pushed"},
+    "consumers": {
+        "came": "events",
+        **_FATES,
+        "lost": "events that were not read in time",
+        "stale": "events stale when pushed",
+    },
+    "delivered": {"sent": "events sent to clients", "lost": "events that a client did not read in time"},
     "queries": {
         "found": "matches",
         "stale": "matches that were stale",
@@ -34,7 +52,22 @@ _COUNTERS: Final = {
         "lost": "matches that were not read in time",
         "unknown": "events with a value of which the knowledge says nothing",
     },
-    "levels": {"fired": "runs", "pauses": "rests that leave time to others"},
+    "levels": {
+        "fired": "runs",
+        "failed": "runs that failed",
+        "stale": "inputs that were stale",
+        "relative": "relative sets that did not hold",
+        "pauses": "rests that leave time to others",
+    },
+}
+#: Of the intake.
+_INTAKE: Final = {
+    "accepted": "events that were appended to the log",
+    "late": "events behind the lateness of their stream",
+    "duplicates": "events with an id seen before",
+    "resent": "records of batches that came again",
+    "refused": "connections that were closed for what they sent",
+    "full": "batches that had to wait for room on disk",
 }
 _LATENCIES: Final = {"consumers": "latency", "queries": "latency", "levels": "latency", "operators": "run"}
 _MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the arrival in the log to the delivery"}
@@ -44,7 +77,7 @@ _QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999"
 #: Of each part of the pipeline on Spark.
 _PIPELINE: Final = (
     ("events", "counter", "events that went through"),
-    ("lag", "gauge", "events of the log that were not read yet"),
+    ("lag", "gauge", "events of the log or topic that were not read yet"),
     ("running", "gauge", "whether it runs"),
     ("unknown", "counter", "events with a value of which the knowledge says nothing"),
 )
@@ -52,19 +85,26 @@ _PIPELINE: Final = (
 
 def page(stats: Stats) -> str:
     """The page."""
-    return "".join(f"{line}\n" for line in (*_lines(stats), *_pipeline_lines(stats.get("pipeline", []))))
+    return "".join(f"{line}\n" for line in _lines(stats)) + pipeline_page(stats.get("pipeline", []))
+
+
+def pipeline_page(parts: Sequence[Mapping[str, Any]]) -> str:
+    """What the page says of the parts of a pipeline on Spark."""
+    return "".join(f"{line}\n" for line in _pipeline_lines(parts))
 
 
 def _lines(stats: Stats) -> Iterator[str]:
     for parts, counters in _COUNTERS.items():
         one = _one(parts)
+        label = "consumer" if parts == "delivered" else one
         for counter, meaning in counters.items():
             name = f"cepheid_{one}_{counter}_total"
             yield f"# HELP {name} {meaning}"
             yield f"# TYPE {name} counter"
             for part, book in stats.get(parts, {}).items():
-                if counter in book:
-                    yield f'{name}{{{one}="{_quoted(part)}"}} {book[counter]}'
+                value = count_of(book, counter)
+                if value is not None:
+                    yield f'{name}{{{label}="{_quoted(part)}"}} {value}'
     for parts, key in _LATENCIES.items():
         one = _one(parts)
         name = f"cepheid_{one}_{key}_seconds"
@@ -79,12 +119,37 @@ def _lines(stats: Stats) -> Iterator[str]:
                 yield f'{name}{{{label},quantile="{quantile}"}} {found[field] / 1e9:.9f}'
             yield f"{name}_sum{{{label}}} {found['mean_ns'] * found['count'] / 1e9:.9f}"
             yield f"{name}_count{{{label}}} {found['count']}"
+    yield from _intake_lines(stats.get("intake") or {})
     for field, value in stats.get("log", {}).items():
         if isinstance(value, int):
             kind = "gauge" if field == "offset" else "counter"
             name = f"cepheid_log_{field}" + ("" if kind == "gauge" else "_total")
             yield f"# TYPE {name} {kind}"
             yield f"{name} {value}"
+
+
+def count_of(book: Stats, counter: str) -> int | None:
+    """A counter of a part's book; how events ended is told by whole events, or else summed over its inputs."""
+    value: int | None = book.get(counter)
+    if counter in _FATES and "inputs" in book:
+        value = sum(edge[counter] for edge in book["inputs"].values())
+    elif counter in _FATES and "events" in book:
+        value = book["events"][counter]
+    return value
+
+
+def _intake_lines(counters: Stats) -> Iterator[str]:
+    for counter, meaning in _INTAKE.items():
+        if counter in counters:
+            name = f"cepheid_intake_{counter}_total"
+            yield f"# HELP {name} {meaning}"
+            yield f"# TYPE {name} counter"
+            yield f"{name} {counters[counter]}"
+    if "dead_letters" in counters:
+        yield "# HELP cepheid_intake_dead_letters_total records that are no events, by what is wrong with them"
+        yield "# TYPE cepheid_intake_dead_letters_total counter"
+        for code, count in counters["dead_letters"].items():
+            yield f'cepheid_intake_dead_letters_total{{code="{_quoted(code)}"}} {count}'
 
 
 def _one(parts: str) -> str:

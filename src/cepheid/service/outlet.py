@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         @property
         def native(self) -> _native.Engine: ...
         def stats(self) -> dict[str, Any]: ...
+        def again(self, query: str) -> bool: ...
 
 
 class NeedsToken(ValueError):
@@ -41,7 +42,11 @@ class Outlet:
         if token is None and address.startswith("tcp:"):
             _check_loopback(address)
         self._engine = engine
-        self._requests: dict[str, Request] = {"stats": lambda _: self.stats(), **(requests or {})}
+        self._requests: dict[str, Request] = {
+            "stats": lambda _: self.stats(),
+            "again": lambda asked: {"again": engine.again(asked["again"])},
+            **(requests or {}),
+        }
         self._outlet = _native.Outlet(engine.native, address, token, self._answer)
         self.address = self._outlet.address
 

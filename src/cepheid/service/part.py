@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
@@ -22,10 +23,6 @@ class ServiceFailed(Exception):
     """A part of the service can't be kept alive."""
 
 
-class Died(ServiceFailed):
-    """A part ended before it was ready, and did not say why."""
-
-
 class EngineDied(OSError):
     """The engine ended before it had answered."""
 
@@ -39,11 +36,17 @@ class Part:
         self.given = given
         self.process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, Any] = {}
-        self.deaths: list[float] = []
+        #: When it said that it is ready, of the monotonic clock.
+        self.ready_since = math.inf
+        #: How often it died in a row, soon after that.
+        self.deaths = 0
+        #: Held by who starts another process in place of the one that there was.
+        self.renewing = threading.Lock()
         self._command = [sys.executable, "-m", module]
 
     def start(self) -> None:
         """Starts it and waits until it says that it is ready."""
+        self.ready_since = math.inf
         # Small: an arena of the C library's memory for each thread holds more than all of them use.
         environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
         self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -55,11 +58,12 @@ class Part:
             self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise Died(f"{self.name}: it ended with code {self.process.wait()}")
+            raise ServiceFailed(f"the {self.name} died with code {self.process.wait()}")
         answer = json.loads(line)
         if "error" in answer:
-            raise ServiceFailed(f"{self.name}: {answer['error']}")
+            raise ServiceFailed(f"the {self.name} can't start: {answer['error']}")
         self.ready = answer
+        self.ready_since = time.monotonic()
 
     def stop(self) -> None:
         """Ends it in order."""

@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 from cepheid.app.application import Application
 from cepheid.app.schema import KafkaSource, MqttSource, PythonSource, RateSource
@@ -85,7 +86,10 @@ def _keep(stream: str, source: Mapping[str, Any], order: Order, stop: threading.
 def _mqtt(stream: str, source: Mapping[str, Any], order: Order, stop: threading.Event) -> None:
     from cepheid.service.bridges import mqtt
 
-    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"])
+    version: Literal["3.1.1", "5"] = "5" if source["version"] == 5 else "3.1.1"
+    # Read anew for each try, as it may have been corrected.
+    password = None if source["password_file"] is None else Path(source["password_file"]).read_text().split("\n")[0]
+    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"], version, source["user"], password)
     name = f"cepheid-{order['application']}-{stream}"
     with mqtt.MqttBridge(said, order["intake"], name, token=order["token"]):
         stop.wait()

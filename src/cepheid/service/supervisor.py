@@ -14,8 +14,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, Final
 
 from cepheid.app.application import Application
@@ -23,12 +24,12 @@ from cepheid.plan.planner import Plan
 from cepheid.service.changes import Changes
 from cepheid.service.client import consumers_address
 from cepheid.service.control import Control
-from cepheid.service.intake import IntakeConfig, config_of, reload, suppliers_address
+from cepheid.service.intake import IntakeConfig, config_of, counted, reload, suppliers_address
 from cepheid.service.job import job_of
 from cepheid.service.knowing import Knowing, Learned
 from cepheid.service.memory import MemoryFolder
 from cepheid.service.metrics import MetricsPage
-from cepheid.service.part import Died, Engine, Part, ServiceFailed
+from cepheid.service.part import Engine, Part, ServiceFailed
 from cepheid.service.sources import order_of
 
 #: The file in the log's folder in which the pipeline on Spark says how far it is, and after how many seconds of silence
@@ -37,9 +38,11 @@ PIPELINE: Final = "pipeline.json"
 _SPARK_SILENT: Final = 60.0
 #: Seconds between two looks at which parts there are.
 _LOOK: Final = 2.0
-#: A process that died so often within `_WINDOW` seconds is not started again: it would die again.
+#: A part that died so often in a row, each time before it had lived for so many seconds, is started again only every so
+#: many seconds: it would die again. The others go on.
 _DEATHS: Final = 10
-_WINDOW: Final = 10.0
+_SHORT_LIFE: Final = 5.0
+_PAUSE: Final = 5.0
 
 
 class Supervisor:
@@ -60,7 +63,10 @@ class Supervisor:
         #: What brings in the streams' sources, where some need it.
         self._sources = Part("sources", "cepheid.service.sources", b"")
         self._told_sources = b""
-        self._renewing = threading.Lock()
+        #: Who starts again what died, by its part; each says to `watch` through the descriptor when it is done.
+        self._reviving: dict[Part, threading.Thread] = {}
+        self._revived = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopping = threading.Event()
         self._page: MetricsPage | None = None
         try:
             self.keep(app)
@@ -87,6 +93,12 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ends the engine, then the intake."""
+        self._stopping.set()
+        for part, reviving in list(self._reviving.items()):
+            while reviving.is_alive():
+                if part.process is not None:
+                    part.process.terminate()  # one that is just being started
+                reviving.join(0.1)
         self._knowing.close()
         if self._page is not None:
             self._page.close()
@@ -95,6 +107,7 @@ class Supervisor:
         self._clear()
 
     def _clear(self) -> None:
+        os.close(self._revived)
         if self._memory is not None:
             self._memory.remove()
 
@@ -152,7 +165,7 @@ class Supervisor:
 
     def _renew_sources(self) -> None:
         """The sources are those of what is kept: the process is told at its start, and is started anew."""
-        with self._renewing:
+        with self._sources.renewing:
             if self._sources.given == self._told_sources:
                 return
             self._sources.stop()
@@ -189,9 +202,9 @@ class Supervisor:
         return list(self._engine.ready["notices"])
 
     def stats(self) -> Mapping[str, Any]:
-        """The engine's books, and how far the pipeline on Spark says it is, if it runs."""
+        """The engine's books, what the intake counts, and how far the pipeline on Spark says it is, if it runs."""
         found: dict[str, Any] = self._engine.call({"stats": True})["stats"]
-        return {**found, "pipeline": self._pipeline()}
+        return {**found, "intake": counted(self.suppliers[0], self._token), "pipeline": self._pipeline()}
 
     def _pipeline(self) -> list[dict[str, Any]]:
         try:
@@ -207,11 +220,11 @@ class Supervisor:
             for part in self._parts:
                 process = part.process
                 with suppress(ProcessLookupError):  # a change is ending it
-                    if process is not None:
+                    if process is not None and part not in self._reviving:
                         watched[os.pidfd_open(process.pid)] = part, process
             try:
                 # Not for ever: a change may have brought another part.
-                readable, _, _ = select.select([stop, *watched], [], [], _LOOK)
+                readable, _, _ = select.select([stop, self._revived, *watched], [], [], _LOOK)
             finally:
                 for descriptor in watched:
                     os.close(descriptor)
@@ -220,12 +233,13 @@ class Supervisor:
                     return
                 # Loading takes its time, in which parts may die.
                 threading.Thread(target=self._hang_up, args=(say,), name="apply", daemon=True).start()
-            for descriptor in readable:
-                if descriptor != stop:
-                    part, process = watched[descriptor]
-                    with self._renewing if part is self._sources else nullcontext():
-                        if part.process is process:  # and not one that a change has ended
-                            self._revive(part, say)
+            if self._revived in readable:
+                os.eventfd_read(self._revived)
+            for descriptor in set(readable) & set(watched):
+                part, process = watched[descriptor]
+                # On a thread of its own: another part may die meanwhile.
+                self._reviving[part] = threading.Thread(target=self._revive, args=(part, process, say), name="revive")
+                self._reviving[part].start()
 
     def _hang_up(self, say: Callable[[str], object]) -> None:
         answer = self._control.answer({})
@@ -234,19 +248,38 @@ class Supervisor:
         else:
             say("\n".join(["the application was applied:", *Changes.of(answer["changes"]).lines()]))
 
-    def _revive(self, part: Part, say: Callable[[str], object]) -> None:
-        assert part.process is not None
-        began, code = time.monotonic(), part.process.wait()
-        while True:
-            part.stop()
-            now = time.monotonic()
-            part.deaths = [*(death for death in part.deaths if now - death < _WINDOW), now]
-            if len(part.deaths) >= _DEATHS:
-                raise ServiceFailed(f"the {part.name} died {_DEATHS} times in {_WINDOW:.0f} s, last with code {code}")
-            try:
-                part.start()
-            except Died:
-                code = part.process.wait()
-            else:
-                break
-        say(f"the {part.name} died with code {code}, and was started again in {time.monotonic() - began:.2f} s")
+    def _revive(self, part: Part, process: Popen[bytes], say: Callable[[str], object]) -> None:
+        """Starts a part again whose process died, unless a change has ended that."""
+        began, reason = time.monotonic(), f"the {part.name} died with code {process.wait()}"
+        try:
+            while not self._stopping.wait(self._pause(part, reason, say)):
+                with part.renewing:
+                    if part.process is not process:
+                        return
+                    part.stop()
+                    try:
+                        part.start()
+                    except ServiceFailed as failed:
+                        assert part.process is not None
+                        process, reason = part.process, str(failed)
+                        continue
+                if part.deaths < _DEATHS:
+                    say(f"{reason}, and was started again in {time.monotonic() - began:.2f} s")
+                return
+        finally:
+            del self._reviving[part]
+            os.eventfd_write(self._revived, 1)
+
+    def _pause(self, part: Part, reason: str, say: Callable[[str], object]) -> float:
+        """How long a part that died is left dead."""
+        part.deaths = part.deaths + 1 if time.monotonic() - part.ready_since < _SHORT_LIFE else 1
+        if part.deaths < _DEATHS:
+            return 0.0
+        if part.deaths == _DEATHS:
+            say(
+                f"{reason}, {_DEATHS} times in a row; the other parts go on. It is started again every {_PAUSE:.0f} s,"
+                " which is not said each time. Look at what was said before this (a function of your own in C may"
+                " have ended the process), correct the application file, and apply it by SIGHUP to process"
+                f" {os.getpid()}"
+            )
+        return _PAUSE

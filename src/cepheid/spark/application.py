@@ -40,10 +40,9 @@ class TopicInput:
 
 def topic_inputs(app: Application) -> list[TopicInput]:
     """The topics that Spark reads itself: with a service a bridge brings them into its log instead."""
-    service = app.sections.service
     by_place: dict[tuple[str, str], list[Stream]] = {}
     for name, section in app.sections.streams.items():
-        if isinstance(section.source, KafkaSource) and (service is None or service.log is None):
+        if isinstance(section.source, KafkaSource) and name in app.topics:
             by_place.setdefault((section.source.brokers, section.source.topic), []).append(app.graph.streams[name])
     return [TopicInput(brokers, topic, tuple(streams)) for (brokers, topic), streams in by_place.items()]
 

@@ -1,8 +1,9 @@
 """The archive: every event, in a table for each stream, and every dead letter, each exactly once.
 
     <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by;
-                               log_offset and log_late of what came through the log; log_duplicate, where files had
-                               an event of the same id before
+                               of what came through the log, log_offset, log_late, log_arrival, and what it came with:
+                               log_end, the end of its validity, and log_marks; log_late of what Spark read from a
+                               topic; log_duplicate, where files or topics had an event of the same id before
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
     <archive>/_checkpoints/    what the pipelines into this archive have read
 
@@ -33,6 +34,7 @@ from cepheid.model.streams import Stream
 from cepheid.spark.places import exists, literal, local, normal
 from cepheid.spark.session import explaining_delta
 from cepheid.spark.validate import (
+    PLACE,
     check_columns,
     dead_letters,
     declared_for_spark,
@@ -50,12 +52,21 @@ DAY: Final = "day"
 #: Where an event stands in the log that it came through, and whether it was late there (rule E4).
 LOG_OFFSET: Final = "log_offset"
 LOG_LATE: Final = "log_late"
+#: When it came there, and with which end of its validity and which marks, if it had some.
+LOG_ARRIVAL: Final = "log_arrival"
+LOG_END: Final = "log_end"
+LOG_MARKS: Final = "log_marks"
+_LOGGED: Final[Mapping[str, st.DataType]] = {
+    LOG_OFFSET: st.LongType(),
+    LOG_LATE: st.BooleanType(),
+    LOG_ARRIVAL: st.TimestampType(),
+    LOG_END: st.TimestampType(),
+    LOG_MARKS: st.ByteType(),
+}
 #: Whether an event of the same id had come before, from files; the log's archive has the first only.
 LOG_DUPLICATE: Final = "log_duplicate"
 #: The property of a Delta table that says before which time, in microseconds, events were removed from it.
 REMOVED: Final = "cepheid.removedBefore"
-#: The order of records in a batch.
-_PLACE: Final = "log_place"
 #: What Delta says to all but one of those who make a table at the same time, or add a column to it.
 _CONFLICTS: Final = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _ATTEMPTS: Final = 5
@@ -113,7 +124,7 @@ def check_writable(archive: Archive, streams: Sequence[Stream]) -> None:
     The folder is made and a file written into it, since permission bits don't tell everything: not to root, nor of a
     read-only or full disk.
     """
-    check_columns(streams, reserved=[DAY, LOG_OFFSET, LOG_LATE, LOG_DUPLICATE, _PLACE])
+    check_columns(streams, reserved=[DAY, *_LOGGED, LOG_DUPLICATE, PLACE])
     path = local(archive.path)
     if path is None:
         return  # Spark alone can tell
@@ -137,17 +148,30 @@ def _reason(folder: Path, error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def append_batch(validated: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch) -> Counts:
+def append_batch(
+    validated: DataFrame,
+    streams: Sequence[Stream],
+    archive: Archive,
+    batch: Batch,
+    greatest: dict[str, int | None] | None = None,
+) -> Counts:
     """Writes what `validate` gave to the archive's tables, and says how much that was.
 
-    The same batch again, whole or after a failure half-way, adds only what is not there yet.
+    The same batch again, whole or after a failure half-way, adds only what is not there yet. With `greatest`, where the
+    greatest time of each stream is kept from batch to batch, events are marked that came late (rule E4). Without it
+    none are: files are complete.
     """
-    validated = validated.withColumn(_PLACE, sf.monotonically_increasing_id()).persist()  # parsed once, for all tables
+    if PLACE not in validated.columns:
+        validated = validated.withColumn(PLACE, sf.monotonically_increasing_id())
+    validated = validated.persist()  # parsed once, for all tables
     try:
         counts = _count(validated, streams)
         for stream in streams:
             if rows := counts.archived[stream.name]:
-                own = _marked(validated, archive, stream, batch).withColumn(DAY, day_of(sf.col("time")))
+                own = _marked(validated, archive, stream, batch)
+                if greatest is not None:
+                    own = _with_late(own, archive, stream, batch, greatest)
+                own = own.drop(PLACE).withColumn(DAY, day_of(sf.col("time")))
                 _write(own, archive, stream.name, batch, {stream.name: rows})
         if counts.dead_letters:
             letters = validated.transform(dead_letters()).select(sf.current_timestamp().alias("received"), "*")
@@ -186,20 +210,52 @@ def _marked(validated: DataFrame, archive: Archive, stream: Stream, batch: Batch
     Mostly there are none, and ids go up: then the table's statistics tell, and nothing else is read.
     """
     column = event_column(stream)
-    events = validated.where(sf.col(column).isNotNull()).select(f"{column}.*", _PLACE)
+    events = validated.where(sf.col(column).isNotNull()).select(f"{column}.*", PLACE)
     count, different, low, high = events.agg(
         sf.count("id"), sf.count_distinct("id"), sf.min("id"), sf.max("id")
     ).collect()[0]
-    before = read(validated.sparkSession, archive, stream, late=True)
-    if archive.format == "parquet":  # what an interrupted run of this batch left will be replaced
-        before = before.where(~sf.input_file_name().contains(f"/batch={batch.writer}-{batch.number}/"))
-    before = before.where(sf.col("id").between(low, high)).select("id", sf.lit(True).alias("before")).distinct()
+    before = (
+        _before(validated.sparkSession, archive, stream, batch)
+        .where(sf.col("id").between(low, high))
+        .select("id", sf.lit(True).alias("before"))
+        .distinct()
+    )
     if count == different and before.isEmpty():
-        return events.drop(_PLACE)
-    rank = sf.row_number().over(Window.partitionBy("id").orderBy(_PLACE))
+        return events
+    rank = sf.row_number().over(Window.partitionBy("id").orderBy(PLACE))
     repeated = (sf.col("rank") > 1) | sf.col("before").isNotNull()
     ranked = events.withColumn("rank", rank).join(before, "id", "left").withColumn(LOG_DUPLICATE, repeated)
-    return ranked.drop(_PLACE, "rank", "before")
+    return ranked.drop("rank", "before")
+
+
+def _before(spark: SparkSession, archive: Archive, stream: Stream, batch: Batch) -> DataFrame:
+    """The events of a stream that batches before have brought; of a table that has this one, it may be all."""
+    before = read(spark, archive, stream, late=True)
+    if archive.format == "parquet":  # what an interrupted run of this batch left will be replaced
+        before = before.where(~sf.input_file_name().contains(f"/batch={batch.writer}-{batch.number}/"))
+    return before
+
+
+def _with_late(
+    events: DataFrame, archive: Archive, stream: Stream, batch: Batch, greatest: dict[str, int | None]
+) -> DataFrame:
+    """The events of a stream with a mark on those that came late: behind the greatest time of those that came before,
+    duplicates aside, by more than the lateness. Brings `greatest` up to the last.
+    """
+    micros = sf.unix_micros("time")
+    if stream.name not in greatest:
+        before = _before(events.sparkSession, archive, stream, batch)
+        last_day = before.agg(sf.max(DAY)).collect()[0][0]
+        greatest[stream.name] = before.where(sf.col(DAY) == last_day).agg(sf.max(micros)).collect()[0][0]
+    known = greatest[stream.name]
+    counted = sf.when(~sf.col(LOG_DUPLICATE), micros) if LOG_DUPLICATE in events.columns else micros
+    least, most = events.agg(sf.min(micros), sf.max(counted)).collect()[0]
+    greatest[stream.name] = max((time for time in (known, most) if time is not None), default=None)
+    if least >= (greatest[stream.name] or least) - stream.lateness:
+        return events.withColumn(LOG_LATE, sf.lit(False))
+    so_far = sf.max(counted).over(Window.orderBy(PLACE).rowsBetween(Window.unboundedPreceding, -1))
+    limit = sf.greatest(so_far, sf.lit(known).cast("long")) - sf.lit(stream.lateness)
+    return events.withColumn(LOG_LATE, sf.coalesce(micros < limit, sf.lit(False)))
 
 
 def _count(validated: DataFrame, streams: Sequence[Stream]) -> Counts:
@@ -251,22 +307,25 @@ def _parquet_folder(archive: Archive, table: str, batch: Batch) -> str:
 def read(spark: SparkSession, archive: Archive, stream: Stream, *, late: bool = False) -> DataFrame:
     """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet.
 
-    What came late through the log takes part in no query (rule E4), and is there only with `late`: then log_offset and
-    log_late tell, both null of what came from files. The second of two with one id is not there.
+    What came late through the log or from a topic takes part in no query (rule E4), and is there only with `late`: then
+    the columns log_* tell, null of what came from files, and of what was archived before there was such a column. The
+    second of two with one id is not there.
     """
     schema = logged_schema(stream).add(LOG_DUPLICATE, st.BooleanType()).add(DAY, st.DateType())
     events = _read(spark, archive, stream.name, schema)
     if LOG_DUPLICATE in events.columns:
         events = events.where(f"NOT coalesce({LOG_DUPLICATE}, false)").drop(LOG_DUPLICATE)
-    if LOG_LATE not in events.columns:
-        events = events.withColumns({LOG_OFFSET: sf.lit(None).cast("long"), LOG_LATE: sf.lit(None).cast("boolean")})
-    return events if late else events.where(f"NOT coalesce({LOG_LATE}, false)").drop(LOG_OFFSET, LOG_LATE)
+    absent = {name: sf.lit(None).cast(kind) for name, kind in _LOGGED.items() if name not in events.columns}
+    events = events.withColumns(absent) if absent else events
+    return events if late else events.where(f"NOT coalesce({LOG_LATE}, false)").drop(*_LOGGED)
 
 
 def logged_schema(stream: Stream) -> st.StructType:
     """The columns of a stream's events that came through the log."""
     schema = event_schema(declared_for_spark(stream))
-    return schema.add(LOG_OFFSET, st.LongType()).add(LOG_LATE, st.BooleanType())
+    for name, kind in _LOGGED.items():
+        schema = schema.add(name, kind)
+    return schema
 
 
 def read_dead_letters(spark: SparkSession, archive: Archive) -> DataFrame:

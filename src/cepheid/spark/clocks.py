@@ -22,12 +22,12 @@ class Live:
     """How a query runs on a streaming DataFrame.
 
     `buckets` is how many parts the keys are divided into; a checkpoint goes on with the number that it was begun with.
-    `arrival` names a column that grows as events come, such as Kafka's `timestamp`; without it events of different
-    partitions of a batch are taken to have come side by side. After `idle` ("5s") without an event a stream's watermark
-    follows the clock at that distance (rule E5); events of the log can have their streams' own. With `late` the result
-    has a further column of that name: a row where it is not null is no match, but an event that came too late for one.
-    `real_time` plans operators of the JVM only, for `trigger(realTime=...)`: a query about single events waits for
-    nothing, so it needs no watermark, and nothing is late.
+    `arrival` names a column that grows as events come, such as Kafka's `timestamp`; events of one arrival came side by
+    side, and without it those of different partitions of a batch. After `idle` ("5s") without an event a stream's
+    watermark follows the clock at that distance (rule E5); events of the log can have their streams' own. With `late`
+    the result has a further column of that name: a row where it is not null is no match, but an event that came too
+    late for one. `real_time` plans operators of the JVM only, for `trigger(realTime=...)`: a query about single events
+    waits for nothing, so it needs no watermark, and nothing is late.
     """
 
     buckets: int = 16

@@ -1,6 +1,7 @@
-"""The jars that Spark needs for Delta and Kafka: pinned, fetched once through the Ivy that pyspark ships, and cached.
+"""The jars of Delta, of Kafka for Spark, and of a broker (kafka.py): pinned, fetched once through the Ivy that pyspark
+ships, and cached.
 
-Only jars that pyspark does not ship itself are listed.
+For Spark only jars that pyspark does not ship itself are listed.
 `python -m cepheid.spark.jars` fetches those of Delta and prints their folder; those of Kafka come when they are needed.
 """
 
@@ -113,6 +114,14 @@ KAFKA = (
 )
 
 
+BROKER_VERSION = "4.3.1"
+
+
+def _listed(file: str) -> tuple[Jar, ...]:
+    """The jars of a list beside this file: organisation, name, version and SHA-256 a line."""
+    return tuple(Jar(*line.split()) for line in (Path(__file__).parent / file).read_text("utf-8").splitlines())
+
+
 @dataclass(frozen=True)
 class _Bundle:
     """Jars that come together."""
@@ -128,6 +137,7 @@ class _Bundle:
 
 _DELTA = _Bundle(f"Delta {DELTA_VERSION}", f"delta-{DELTA_VERSION}-spark-4.2", DELTA)
 _KAFKA = _Bundle("Kafka connector", "kafka-spark-4.2", KAFKA)
+_BROKER = _Bundle(f"Kafka {BROKER_VERSION}", f"kafka-{BROKER_VERSION}", _listed("broker_jars.txt"))
 
 
 class JarsUnavailable(RuntimeError):
@@ -142,6 +152,11 @@ def delta_jars() -> list[Path]:
 def kafka_jars() -> list[Path]:
     """Likewise those by which Spark reads and writes Kafka."""
     return _jars(_KAFKA)
+
+
+def broker_jars() -> list[Path]:
+    """Likewise those of a broker of Kafka."""
+    return _jars(_BROKER)
 
 
 def _jars(bundle: _Bundle) -> list[Path]:
@@ -170,7 +185,7 @@ def _all_there(files: list[Path]) -> bool:
 def _fetch(bundle: _Bundle) -> None:
     """Downloads into a folder beside the target, checks, then moves each file into place in one step."""
     folder = bundle.place()
-    print(f"cepheid: fetching the {bundle.name} jars for Spark into {folder}", file=sys.stderr, flush=True)
+    print(f"cepheid: fetching the {bundle.name} jars into {folder}", file=sys.stderr, flush=True)
     for leftover in folder.glob(".fetch-*"):  # of a process that was killed; the lock says that none is at work
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary:
@@ -206,7 +221,7 @@ def _run_ivy(work: Path, jars: tuple[Jar, ...]) -> None:
         encoding="utf-8",
     )
     command: list[str | Path] = [find_java().path, f"-Divy.default.ivy.user.dir={work}/home", "-jar", _ivy()]
-    command += ["-error", "-cache", work / "cache", "-ivy", module, "-types", "jar", "-m2compatible"]
+    command += ["-error", "-cache", work / "cache", "-ivy", module, "-types", "jar", "bundle", "-m2compatible"]
     command += ["-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"]
     subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=TIMEOUT_SECONDS
@@ -230,7 +245,7 @@ def _ivy() -> Path:
 def _unavailable(bundle: _Bundle, reason: str) -> JarsUnavailable:
     names = "\n".join(f"  {jar.organisation}:{jar.name}:{jar.version}" for jar in bundle.jars)
     return JarsUnavailable(
-        f"the {bundle.name} jars that Spark needs are not in {bundle.place()}, and {reason}\n"
+        f"the {bundle.name} jars are not in {bundle.place()}, and {reason}\n"
         "Check the network and try again (behind a proxy: "
         "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'),\n"
         "or copy that folder from a machine that has it, or point CEPHEID_HOME to a cache. It has to hold:\n"

@@ -6,7 +6,6 @@ and is a dead letter to who archives the same records. `tests/spark/test_jvm_rec
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 from operator import and_
 from typing import Final
@@ -20,27 +19,11 @@ from cepheid.model.time import MAX_INSTANT, MIN_INSTANT
 from cepheid.model.types import Type
 from cepheid.spark.validate import Transform
 
-#: The types whose values can be judged so.
-_JUDGED: Final = (Type.BOOL, Type.INT, Type.FLOAT, Type.STRING, Type.TIMESTAMP)
 #: The parts of a time as text: year, month, day, hour, minute, second, fraction, zone (model/time.py).
 _INSTANT: Final = (
     r"^\s*(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::([0-5]\d)(?:[.,](\d{1,18}))?)?"
     r"\s*(Z|z|[+-](?:0\d|1[0-8])(?::?[0-5]\d)?)?)?\s*$"
 )
-#: A name that can stand in the path of a variant.
-_PLAIN: Final = re.compile(r"[^'\"`\\\]]+")
-
-
-def why_not(stream: Stream) -> str | None:
-    """Why records of a stream can't be judged in the JVM; None if they can."""
-    if stream.id_kind == "string":
-        return f"the ids of '{stream.name}' are text"
-    for name, kind in stream.attributes.items():
-        if kind not in _JUDGED:
-            return f"'{name}' of '{stream.name}' is {kind.value}"
-        if not all(map(_PLAIN.fullmatch, (name, *stream.spellings.get(name, ())))):
-            return f"'{name}' of '{stream.name}', or a spelling of it, has quotes, backslashes or brackets in its name"
-    return None
 
 
 def events_in_jvm(stream: Stream, *, alone: bool) -> Transform:

@@ -142,7 +142,7 @@ def match_checked(
     """
 
     def transform(frame: DataFrame) -> DataFrame:
-        columns = Columns(frame, "id", "time", stream)
+        columns = Columns(frame, "id", "time", stream, None if live is None else live.arrival)
         found = _matched(frame, checked, columns, now, live or Live(), version or 0)
         return found if version is None else found.withColumn("knowledge", sf.lit(version).cast("long"))
 

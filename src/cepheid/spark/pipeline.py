@@ -2,13 +2,14 @@
 
 There is one way through, a Spark stream with a checkpoint; what is archived once is a stream that ends by itself. The
 checkpoint lies in the archive, one for each input path, and remembers the files that were read. So the same call again
-archives only what is new, and a run that was killed goes on where it stopped. Where the checkpoint is lost, or the same
-files are given by another path, they are archived again.
+archives only what is new, and a run that was killed goes on where it stopped; also when archive and files were moved
+together. Where the checkpoint is lost, or the same files are given by another path, they are archived again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,8 @@ from cepheid.spark.archive import (
     check_writable,
     committed,
 )
-from cepheid.spark.places import literal, normal
+from cepheid.spark.moved import follow_move
+from cepheid.spark.places import literal, local, normal
 from cepheid.spark.session import require_delta
 from cepheid.spark.sources import FILES_PER_BATCH, check_input, read_file_stream
 from cepheid.spark.trouble import explained
@@ -151,6 +153,7 @@ class ArchiveRun:
         if archive.format == "delta":
             require_delta(spark)
         records = read_file_stream(spark, path, file_format, files_per_batch=files_per_batch)
+        follow_move(archive.checkpoint(""))
         self._checkpoint = input_checkpoint(archive, path, file_format)
         query = records.writeStream.foreachBatch(self._archive_batch).option("checkpointLocation", self._checkpoint)
         #: Spark's own view of the run.
@@ -235,8 +238,10 @@ class ArchiveRun:
 
 
 def input_checkpoint(archive: Archive, path: str | Path, file_format: Format) -> str:
-    """The checkpoint of an input, in the archive that it goes to."""
-    name = hashlib.blake2b(normal(path).encode(), digest_size=8).hexdigest()
+    """The checkpoint of an input, in the archive that it goes to: by where it lies from there, if both can be moved."""
+    place, folder = local(path), local(archive.path)
+    known_by = normal(path) if place is None or folder is None else os.path.relpath(place, folder)
+    name = hashlib.blake2b(known_by.encode(), digest_size=8).hexdigest()
     return archive.checkpoint(f"{file_format}-{name}")
 
 

@@ -40,6 +40,8 @@ _NEEDED: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A query that was killed before its first batch leaves half a file there, and could never be started again.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 #: What a session of our own has besides.
 _OURS: Final = {
@@ -86,9 +88,9 @@ def _joined(present: str | None, added: list[str]) -> str:
     return ",".join(dict.fromkeys([*(present or "").split(","), *added])).strip(",")
 
 
-def with_kafka() -> dict[str, str]:
-    """Settings for a session that reads and writes topics of Kafka: `session(**with_kafka())`."""
-    return {"spark.jars": ",".join(map(str, kafka_jars()))}
+def with_kafka(jars: str | None = None) -> dict[str, str]:
+    """Settings for a session that reads and writes topics of Kafka: `session(**with_kafka())`; with further jars."""
+    return {"spark.jars": _joined(jars, [str(jar) for jar in kafka_jars()])}
 
 
 def session(name: str = "cepheid", **conf: str) -> SparkSession:
@@ -111,15 +113,25 @@ def session(name: str = "cepheid", **conf: str) -> SparkSession:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if SparkContext._gateway is None:
         _launch_quietly(builder)
-        return builder.getOrCreate()
+        return _begun(builder)
     # The JVM of an earlier session, stopped since, serves again; it has only the jars that it was started with.
-    spark = builder.getOrCreate()
+    spark = _begun(builder)
     try:
         require_delta(spark)
     except DeltaMissing:
         spark.stop()
         raise
     return spark
+
+
+def _begun(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except Py4JJavaError as error:
+        master, reason = builder._options["spark.master"], str(error.java_exception.getMessage()).splitlines()[0]
+        if "stopped SparkContext" in reason:  # how it puts it that nobody answered
+            reason = "it does not answer"
+        raise SparkNotStarted(f"there is no session of Spark at {master}: {reason}") from error
 
 
 def _launch_quietly(builder: SparkSession.Builder) -> None:

@@ -1,7 +1,7 @@
 """Raw records from files, as batches and as streams, for `validate`.
 
 JSON Lines come as a row for each record: `raw`, its bytes, and `source`, the file. CSV and Parquet come as a row for
-each file: `source` alone.
+each file: `source` alone. Streams tell in PLACE, too, in which order their records came.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cepheid.model.files import Format
 from cepheid.spark.places import exists, is_pattern, literal, local, normal
+from cepheid.spark.validate import PLACE
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
@@ -31,6 +32,11 @@ _BLANK: Final = " \t\r\x0b\f"
 
 _FILE: Final = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _SOURCE: Final = "_metadata.file_path AS source"
+#: Files came when they were last changed, one after the other; large ones are read in blocks.
+_CAME: Final = (
+    "named_struct('came', _metadata.file_modification_time, 'part', _metadata.file_path, 'number', "
+    f"_metadata.file_block_start) AS {PLACE}"
+)
 
 
 class InputMissing(FileNotFoundError):
@@ -47,25 +53,35 @@ class InputUnsupported(ValueError):
 
 def read_files(spark: SparkSession, path: str | Path, file_format: Format = "jsonl") -> DataFrame:
     """The records of a file, a folder (with what lies in its folders) or a pattern, now and once."""
-    return _records(spark.read, path, file_format)
+    return _records(spark.read, path, file_format, _SOURCE)
 
 
 def read_these(spark: SparkSession, files: Sequence[str], file_format: Format) -> DataFrame:
     """The records of some files, which are there."""
     patterns = [literal(file) for file in files]
     if file_format == "jsonl":
-        return _records_of(spark.read.option("lineSep", "\n").text(patterns))
+        return _records_of(spark.read.option("lineSep", "\n").text(patterns), _SOURCE)
     return spark.read.format("binaryFile").schema(_FILE).load(patterns).selectExpr(_SOURCE)
 
 
 def read_file_stream(
-    spark: SparkSession, path: str | Path, file_format: Format = "jsonl", *, files_per_batch: int = FILES_PER_BATCH
+    spark: SparkSession,
+    path: str | Path,
+    file_format: Format = "jsonl",
+    *,
+    files_per_batch: int = FILES_PER_BATCH,
+    bytes_per_batch: int | None = None,
 ) -> DataFrame:
     """The records of the files that are there and of those that come, each file once.
 
-    A file must come complete, as by renaming, and never change: what is added to one that was read is not seen.
+    A file must come complete, as by renaming, and never change: what is added to one that was read is not seen. A batch
+    is of so many files, or else of so many bytes, and at least one file.
     """
-    return _records(spark.readStream.option("maxFilesPerTrigger", files_per_batch), path, file_format)
+    if bytes_per_batch is None:
+        reader = spark.readStream.option("maxFilesPerTrigger", files_per_batch)
+    else:
+        reader = spark.readStream.option("maxBytesPerTrigger", bytes_per_batch)
+    return _records(reader, path, file_format, _SOURCE, _CAME)
 
 
 def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
@@ -83,7 +99,8 @@ def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
     }
     messages = spark.readStream.format("kafka").options(**options).load()
     source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
-    return messages.selectExpr("coalesce(value, X'') AS raw", source)
+    came = "named_struct('came', timestamp, 'part', lpad(partition, 10, '0'), 'number', offset)"
+    return messages.selectExpr("coalesce(value, X'') AS raw", source, f"{came} AS {PLACE}")
 
 
 def check_brokers(brokers: str) -> None:
@@ -126,34 +143,34 @@ def _missing(place: str) -> InputMissing:
     return InputMissing(f"there is no file or folder '{place}', or none that may be seen; check the path of the input")
 
 
-def _records(reader: Reader, path: str | Path, file_format: Format) -> DataFrame:
+def _records(reader: Reader, path: str | Path, file_format: Format, *told: str) -> DataFrame:
     check_input(path, file_format)
     place = normal(path)
     pattern = place if is_pattern(place) else literal(place)
     reader = reader.option("recursiveFileLookup", "true")
     try:
-        return _json_lines(reader, pattern) if file_format == "jsonl" else _files(reader, pattern)
+        return _json_lines(reader, pattern, *told) if file_format == "jsonl" else _files(reader, pattern, *told)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             raise _missing(place) from error
         raise
 
 
-def _json_lines(reader: Reader, pattern: str) -> DataFrame:
+def _json_lines(reader: Reader, pattern: str, *told: str) -> DataFrame:
     # A carriage return alone ends no line, here as in cepheid.model.lines.
-    return _records_of(reader.option("lineSep", "\n").text(pattern))
+    return _records_of(reader.option("lineSep", "\n").text(pattern), *told)
 
 
-def _records_of(lines: DataFrame) -> DataFrame:
+def _records_of(lines: DataFrame, *told: str) -> DataFrame:
     records = lines.where(f"trim(LEADING '{_BLANK}' FROM value) <> ''")
     # The cast keeps the bytes as they are, UTF-8 or not.
-    return records.selectExpr("CAST(value AS BINARY) AS raw", _SOURCE)
+    return records.selectExpr("CAST(value AS BINARY) AS raw", *told)
 
 
-def _files(reader: Reader, pattern: str) -> DataFrame:
+def _files(reader: Reader, pattern: str, *told: str) -> DataFrame:
     """A row for each file, which has to be read as a whole: a quoted cell of CSV can hold line ends.
 
     Spark's own readers of CSV and Parquet would settle by themselves what does not fit: they fill up short rows, drop
     columns, and fail for all files if one has another type.
     """
-    return reader.format("binaryFile").schema(_FILE).load(pattern).selectExpr(_SOURCE)
+    return reader.format("binaryFile").schema(_FILE).load(pattern).selectExpr(*told)

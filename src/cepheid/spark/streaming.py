@@ -12,7 +12,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -155,10 +155,12 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         greatest: dict[str, int] = {}
         for rows in tables(batches, None if ordered else _ROWS):
+            arrival = None
             if ordered:
-                rows = rows.sort_by("arrival").drop_columns("arrival")
+                rows = rows.sort_by("arrival")
+                arrival, rows = rows.column("arrival").to_numpy(), rows.drop_columns("arrival")
             packable = rows.drop_columns("bucket").rename_columns(names)
-            packable = packable.append_column("\0seen", pa.array(_seen(packable, streams, greatest)))
+            packable = packable.append_column("\0seen", pa.array(_seen(packable, streams, greatest, arrival)))
             bucket = rows.column("bucket")
             if bucket.null_count:
                 packable, bucket = packable.filter(bucket.is_valid()), bucket.drop_null()
@@ -169,8 +171,13 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
     return in_executor
 
 
-def _seen(rows: pa.Table, streams: Sequence[str], greatest: dict[str, int]) -> _Times:
-    """For each row the greatest time of its stream up to it; brings `greatest` up to the last."""
+def _seen(
+    rows: pa.Table, streams: Sequence[str], greatest: dict[str, int], arrival: np.ndarray[Any, Any] | None
+) -> _Times:
+    """For each row the greatest time of its stream up to it; brings `greatest` up to the last.
+
+    Rows of one `arrival`, which goes up, came side by side: none is there before another.
+    """
     times: _Times = rows.column("time").to_numpy()
     seen = times.copy()
     for stream in streams:
@@ -179,8 +186,11 @@ def _seen(rows: pa.Table, streams: Sequence[str], greatest: dict[str, int]) -> _
             running = np.maximum.accumulate(own)
             if stream in greatest:
                 running = np.maximum(running, greatest[stream])
-            seen[mask] = running
-            greatest[stream] = int(running[-1])
+            greatest[stream], until = int(running[-1]), running
+            if arrival is not None:
+                before = np.searchsorted(arrival[mask], arrival[mask]) - 1
+                until = np.maximum(own, np.where(before >= 0, running[before], own))
+            seen[mask] = until
     return seen
 
 

@@ -46,6 +46,16 @@ _LETTER: Final = (
     ("source", Type.STRING),
     ("line", Type.INT),
 )
+#: The column that tells in which order records came: when, in which part of the input, and its number there; and what
+#: `validate` adds, for records that have all of that in common. The archive has no attribute of that name.
+PLACE: Final = "log_place"
+_PLACE_TYPE: Final = (
+    st.StructType()
+    .add("came", st.TimestampType())
+    .add("part", st.StringType())
+    .add("number", st.LongType())
+    .add("row", st.LongType())
+)
 #: The code of a file that can't be read at all: the others go on without it, and the books have it as one record.
 UNREADABLE: Final = "unreadable-file"
 #: Records decoded at a time: enough to pay for building arrays, few enough to be small as Python objects.
@@ -63,7 +73,7 @@ def validate(streams: Sequence[Stream], file_format: Format = "jsonl") -> Transf
 
     The columns are a struct for each stream, `event_<stream>`, null but for that stream's events, and those of a dead
     letter, null for events: stream (where it is known), code, reason, raw (cut at 4 MiB), source and line (not of JSON
-    Lines, which are read from their middle too).
+    Lines, which are read from their middle too). Where records come with a PLACE, so do the verdicts.
 
     Executors count nothing together, so a record without an id is a dead letter, and ids are ints unless the stream
     says `string`.
@@ -77,12 +87,17 @@ def validate(streams: Sequence[Stream], file_format: Format = "jsonl") -> Transf
         decoder = RecordDecoder(declared, count_ids=False)
         verdicts = _Verdicts(declared)
         for batch in batches:
+            verdicts.places = batch.column(PLACE) if PLACE in batch.schema.names else None
             if file_format == "jsonl":
                 yield from _judge_lines(batch, decoder, verdicts)
             else:
                 yield from _judge_files(batch, file_format, Columns(declared), decoder, verdicts)
 
-    return lambda records: records.mapInArrow(in_executor, st.StructType(columns))
+    def transform(records: DataFrame) -> DataFrame:
+        place = [st.StructField(PLACE, _PLACE_TYPE)] if PLACE in records.columns else []
+        return records.mapInArrow(in_executor, st.StructType([*columns, *place]))
+
+    return transform
 
 
 def events_of(stream: Stream) -> Transform:
@@ -145,6 +160,7 @@ def _judge_lines(batch: pa.RecordBatch, decoder: RecordDecoder, verdicts: _Verdi
         sources = chunk.column("source")
         for place, raw in enumerate(chunk.column("raw").to_pylist()):
             record: Mapping[str, Raw] | None = None
+            verdicts.at = start + place
             try:
                 record = parse_json_line(raw)
                 verdicts.add_event(decode(record))
@@ -158,7 +174,8 @@ def _judge_files(
     batch: pa.RecordBatch, file_format: Format, columns: Columns, decoder: RecordDecoder, verdicts: _Verdicts
 ) -> Iterator[pa.RecordBatch]:
     size = 0
-    for source in batch.column("source").to_pylist():
+    for at, source in enumerate(batch.column("source").to_pylist()):
+        verdicts.at = at
         try:
             file = event_file(shown(source), file_format)
             decode = decoder.in_form(form(file)).decode
@@ -195,6 +212,11 @@ class _Verdicts:
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._columns = {stream.name: _columns(stream) for stream in streams}
         self._names = [event_column(stream) for stream in streams] + [name for name, _ in _LETTER]
+        #: The PLACEs of what is judged, and which of it is being judged.
+        self.places: pa.StructArray | None = None
+        self.at = 0
+        #: How many were judged before.
+        self._before = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -204,6 +226,8 @@ class _Verdicts:
         #: The row of each event, by stream, and of each dead letter.
         self._places: dict[str, list[int]] = {name: [] for name in self._columns}
         self._letter_places: list[int] = []
+        #: What each row was made of.
+        self._origins: list[int] = []
 
     def __len__(self) -> int:
         return self._rows
@@ -211,12 +235,14 @@ class _Verdicts:
     def add_event(self, event: Event) -> None:
         self._events[event.stream].append(event)
         self._places[event.stream].append(self._rows)
+        self._origins.append(self.at)
         self._rows += 1
 
     def add_letter(self, stream: str | None, misfit: Misfit, raw: bytes, source: str, line: int | None) -> None:
         kept = raw[:MAX_RECORD_BYTES]
         self._letters.append((stream, misfit.code, _storable(str(misfit)), kept, shown(source), line))
         self._letter_places.append(self._rows)
+        self._origins.append(self.at)
         self._rows += 1
 
     def taken(self) -> pa.RecordBatch:
@@ -225,8 +251,15 @@ class _Verdicts:
         for column, (_, kind) in enumerate(_LETTER):
             values = pa.array([letter[column] for letter in self._letters], _TYPES[kind][1])
             arrays.append(_spread(values, self._letter_places, self._rows))
+        names = self._names
+        if self.places is not None:
+            own = self.places.take(pa.array(self._origins, pa.int32())).flatten()
+            own.append(pa.array(range(self._before, self._before + self._rows), pa.int64()))
+            arrays.append(pa.StructArray.from_arrays(own, _PLACE_TYPE.names))
+            names = [*names, PLACE]
+        self._before += self._rows
         self._clear()
-        return pa.RecordBatch.from_arrays(arrays, self._names)
+        return pa.RecordBatch.from_arrays(arrays, names)
 
     def _structs(self, stream: str) -> pa.StructArray:
         events, columns = self._events[stream], self._columns[stream]

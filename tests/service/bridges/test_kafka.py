@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cepheid.service.bridges.kafka import KafkaBridge, KafkaSource
-from tests.service.brokers import kafka
+from tests.service.brokers import free_port
 from tests.service.intakes import Start, dead_letters, logged, starting
 
 pytestmark = pytest.mark.slow
@@ -20,8 +22,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with kafka(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
+    """By the command that a user has for it."""
+    folder, port = tmp_path_factory.mktemp("kafka"), str(free_port())
+    command = [sys.executable, "-m", "cepheid.spark.kafka", str(folder), "--port", port]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}"
+        process.terminate()
+        assert process.wait(30) == 0
 
 
 @pytest.fixture

@@ -74,7 +74,8 @@ pub(super) fn groups(spec: &LaneSpec) -> Result<Vec<Group>, Fault> {
         });
         let mut matcher = Matcher::new(&query.plan, budget)?;
         matcher.make_eager();
-        let streams: Vec<String> = matcher.plan().streams.iter().map(|s| s.name.to_string()).collect();
+        let mut streams: Vec<String> = matcher.plan().streams.iter().map(|s| s.name.to_string()).collect();
+        streams.sort_unstable();
         match found.iter_mut().find(|(known, _)| *known == streams) {
             Some((_, queries)) => queries.push((number, matcher)),
             None => found.push((streams, vec![(number, matcher)])),

@@ -7,6 +7,7 @@
 mod group;
 mod running;
 mod spec;
+mod steps;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +21,14 @@ use crate::service::derived::{Announced, Unlogged};
 use crate::service::knowing::{Coming, Update};
 use crate::service::matches::Matches;
 use crate::service::reads::{Read, Reads};
+use crate::service::recorder::Track;
 use crate::service::restart::Marks;
 use crate::service::scheduling::{LevelPolicy, now};
 
 use group::groups;
 use running::Running;
 pub use spec::LaneSpec;
+use steps::Steps;
 
 /// A lane at work; it ends when it is dropped.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub struct Lane {
     pub versions: Arc<Vec<AtomicU64>>,
     /// By query, how many events had a value of which nothing is known.
     pub strangers: Arc<Vec<AtomicU64>>,
+    /// What it did last.
+    pub track: Arc<Track>,
     /// The log's.
     pub folder: PathBuf,
     stop: Arc<AtomicBool>,
@@ -110,7 +115,14 @@ impl Lane {
         let known = spec.queries.iter().map(|query| (query.key.clone(), query.read));
         let reads = Reads::new(known.collect(), &folder, &spec.consumer);
         let is_loud = spec.queries.iter().map(|query| query.read == Read::default()).collect();
-        let matches: Arc<Vec<Matches>> = Arc::new(spec.queries.iter().map(|_| Matches::default()).collect());
+        let matches = spec.queries.iter().map(|query| {
+            if query.has_acks {
+                Matches::kept_from(query.read)
+            } else {
+                Matches::default()
+            }
+        });
+        let matches: Arc<Vec<Matches>> = Arc::new(matches.collect());
         let unlogged: Arc<Vec<Unlogged>> = Arc::new(spec.queries.iter().map(|_| Unlogged::default()).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let removed: Arc<Vec<AtomicBool>> = Arc::new(spec.queries.iter().map(|_| AtomicBool::new(false)).collect());
@@ -124,9 +136,11 @@ impl Lane {
             .collect();
         later.sort_by_key(|(from, _)| *from); // of one query they keep their order
         let coming = Arc::new(Coming::with(later));
+        let track = Arc::new(Track::new(spec.consumer.clone()));
         let mut running = Running {
             spec,
             policy,
+            track: Arc::clone(&track),
             folder: folder.clone(),
             coming: Arc::clone(&coming),
             versions: Arc::clone(&versions),
@@ -149,6 +163,7 @@ impl Lane {
             announced_from: end,
             layouts: Vec::new(),
             generation: None,
+            steps: Steps::default(),
         };
         let thread = thread::Builder::new()
             .name("cep-lane".into())
@@ -161,6 +176,7 @@ impl Lane {
             coming,
             versions,
             strangers,
+            track,
             folder,
             stop,
             thread: Mutex::new(Some(thread)),

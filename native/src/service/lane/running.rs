@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::group::{Clock, Group};
 use super::spec::{LaneSpec, QuerySpec};
+use super::steps::Steps;
 use crate::event::Name;
 use crate::found::Match;
 use crate::log::{Error, Follower, schema};
@@ -18,8 +19,9 @@ use crate::service::derived::{Announced, Unlogged};
 use crate::service::knowing::{Coming, Update};
 use crate::service::matches::{Delivery, Matches};
 use crate::service::reads::{Read, Reads};
+use crate::service::recorder::{Track, What};
 use crate::service::restart::{Marks, Point};
-use crate::service::scheduling::{LevelPolicy, adopt, now};
+use crate::service::scheduling::{Busy, LevelPolicy, adopt, monotonic, now, sleep_until};
 use crate::service::store::{RECOVERED, RELATIVE, STALE};
 
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
@@ -27,8 +29,6 @@ const COMMITTED_EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(5);
 /// So often it looks whether what it asked for was brought back.
 const RESTORED_EVERY: Duration = Duration::from_millis(100);
-/// A real-time thread rests for the rest of such a period when it has used its share: see scheduling.rs.
-const PERIOD: Duration = Duration::from_millis(10);
 
 /// A lane on its thread.
 pub(super) struct Running {
@@ -39,6 +39,7 @@ pub(super) struct Running {
     pub(super) versions: Arc<Vec<AtomicU64>>,
     pub(super) strangers: Arc<Vec<AtomicU64>>,
     pub(super) removed: Arc<Vec<AtomicBool>>,
+    pub(super) track: Arc<Track>,
     pub(super) follower: Follower,
     pub(super) groups: Vec<Group>,
     pub(super) matches: Arc<Vec<Matches>>,
@@ -62,40 +63,60 @@ pub(super) struct Running {
     pub(super) announced_from: u64,
     pub(super) layouts: Vec<Schema>,
     pub(super) generation: Option<u64>,
+    pub(super) steps: Steps,
 }
 
 impl Running {
     /// Follows the log until it is stopped.
     pub(super) fn run(&mut self) {
         let _ = adopt(self.policy.worker);
+        let share = self.policy.share.unwrap_or(0);
         let mut committed = Instant::now();
-        let mut period = Instant::now();
-        let mut busy = Duration::ZERO;
+        let mut busy = Busy::default();
+        busy.begin(share, monotonic());
         while !self.stop.load(Ordering::SeqCst) {
             let mut waiting = self.unlogged.iter().enumerate();
             if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) || self.is_ahead() {
                 thread::sleep(PATIENCE);
+                busy.begin(share, monotonic());
                 continue;
             }
             self.let_go();
-            let began = Instant::now();
+            let begun = monotonic();
             let went_on = match self.follow() {
                 Err(Error::Gone { first, .. }) => {
                     self.want(first);
+                    busy.begin(share, monotonic());
                     continue;
                 }
                 followed => followed.unwrap_or(false),
             };
-            busy += began.elapsed();
-            if !went_on {
+            if went_on {
+                self.track.note(begun, What::Begin, 0);
+                self.track.note(monotonic(), What::End, 0);
+            } else {
                 self.advance(None);
+                let now = monotonic();
+                busy.account(share, now);
+                self.track.note(now, What::Sleep, 0);
                 let _ = self.follower.wait(PATIENCE);
+                let now = monotonic();
+                self.track.note(now, What::Wake, 0);
+                busy.begin(share, now);
             }
             if committed.elapsed() >= COMMITTED_EVERY {
                 self.commit();
                 committed = Instant::now();
             }
-            self.rest(&mut period, &mut busy);
+            // A real-time thread leaves some time to others, so that Linux never stops all of them.
+            let now = monotonic();
+            if share > 0
+                && let Some(until) = busy.account(share, now)
+            {
+                self.track.note(now, What::Pause, 0);
+                sleep_until(until);
+                busy.begin(share, monotonic());
+            }
         }
         // What was read up to the end is read: who ends in order has written it to its sockets.
         self.commit();
@@ -148,18 +169,6 @@ impl Running {
         let removed = &self.removed;
         let is_wanted = |number: &usize| !removed[*number].load(Ordering::Relaxed);
         self.groups.retain(|group| group.queries.iter().any(is_wanted));
-    }
-
-    /// A real-time thread leaves some time to others, so that Linux never stops all of them.
-    fn rest(&self, period: &mut Instant, busy: &mut Duration) {
-        let passed = period.elapsed();
-        if passed >= PERIOD {
-            (*period, *busy) = (Instant::now(), Duration::ZERO);
-        } else if let Some(share) = self.policy.share
-            && busy.as_micros() * 1000 > PERIOD.as_micros() * u128::from(share)
-        {
-            thread::sleep(PERIOD - passed);
-        }
     }
 
     /// Takes the next batch; whether there was one.
@@ -268,7 +277,9 @@ impl Running {
     fn advance_group(&mut self, at: usize, watermark: i64, arrival: Option<i64>) {
         let group = &mut self.groups[at];
         group.watermark = group.watermark.max(watermark);
-        let now = now();
+        let offset = self.follower.offset();
+        let (steady, now) = ((monotonic() / 1_000) as i64, now());
+        self.steps.look(steady, now);
         // What came before the lane began would have been found then.
         let delay = self
             .arrived
@@ -289,8 +300,7 @@ impl Running {
                     | if is_apart { RELATIVE } else { 0 }
                     | if delay.is_some() { RECOVERED } else { 0 };
                 if let Some(arrival) = arrival {
-                    let microseconds = u64::try_from(now - arrival).unwrap_or(0);
-                    self.matches[number].latency.record(microseconds * 1_000);
+                    self.matches[number].latency.record(self.steps.since(arrival));
                 }
                 let delivery = Arc::new(Delivery {
                     found,
@@ -298,6 +308,10 @@ impl Running {
                     marks,
                     delay,
                     knowledge: (version > 0).then_some(version),
+                    at: Read {
+                        offset,
+                        watermark: group.watermark,
+                    },
                 });
                 if query.is_read {
                     self.unlogged[number].put(Arc::clone(&delivery));
@@ -319,18 +333,27 @@ impl Running {
         let offset = self.follower.offset();
         for group in &self.groups {
             for number in group.queries.iter().filter(|number| self.is_loud[**number]) {
-                let is_read = self.matches[*number].is_read() && self.unlogged[*number].is_empty();
                 let watermark = group.watermark;
-                self.reads.pass(*number, is_read.then_some(Read { offset, watermark }));
+                let read = self.matches[*number].read_to(Read { offset, watermark });
+                let is_logged = self.unlogged[*number].is_empty();
+                self.reads.pass(*number, read.filter(|_| is_logged));
             }
         }
         // Without these a restart takes longer, and says more again.
-        let _ = self.reads.write(|number| self.removed[number].load(Ordering::Relaxed));
-        let _ = self.mark();
+        let has_acks: Vec<bool> = self.matches.iter().map(Matches::is_kept).collect();
+        let is_removed = |number: usize| self.removed[number].load(Ordering::Relaxed);
+        let held = (0..has_acks.len()).filter(|number| has_acks[*number] && !is_removed(*number));
+        let held = held.map(|number| self.reads.sure(number).offset).min();
+        if self.reads.write(is_removed, |number| has_acks[number]).is_ok() {
+            for (number, matches) in self.matches.iter().enumerate().filter(|(number, _)| has_acks[*number]) {
+                matches.saved(self.reads.sure(number));
+            }
+        }
+        let _ = self.mark(held.unwrap_or(u64::MAX));
     }
 
-    /// Remembers this point of the log.
-    fn mark(&mut self) -> std::io::Result<()> {
+    /// Remembers this point of the log; what was found behind `held` may be asked for again.
+    fn mark(&mut self, held: u64) -> std::io::Result<()> {
         let clocks = || self.groups.iter().flat_map(|group| &group.clocks);
         let mut streams: Vec<(String, i64)> = clocks()
             .filter(|clock| clock.greatest > i64::MIN)
@@ -344,7 +367,7 @@ impl Running {
             offset: self.follower.offset(),
             streams,
         };
-        self.marks.pass(point, watermark, holds_nothing)
+        self.marks.pass(point, watermark, holds_nothing, held)
     }
 }
 

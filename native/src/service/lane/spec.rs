@@ -20,6 +20,8 @@ pub(super) struct QuerySpec {
     pub(super) key: String,
     /// What was found up to here was delivered before.
     pub(super) read: Read,
+    /// Whether somebody acknowledges what it finds, and all up to there is.
+    pub(super) has_acks: bool,
     /// The version of the knowledge by which its PATHs are judged in the beginning; 0: it has none.
     pub(super) knowledge: u64,
     /// By what they are judged later, from offsets of the log on.
@@ -72,6 +74,7 @@ impl LaneSpec {
                     offset: item.member("silent")?.member("offset")?.index()? as u64,
                     watermark: item.member("silent")?.member("watermark")?.int()?,
                 },
+                has_acks: item.member("silent")?.member("acks")?.bool()?,
                 knowledge: item.member("knowledge")?.index()? as u64,
                 later: item.member("later")?.each(|update| Update::read(number, update))?,
             })

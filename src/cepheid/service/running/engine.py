@@ -32,6 +32,7 @@ class Running:
         self._functions = [found]  # a numba cfunc or a library has to stay loaded
         self.native = _native.Engine(job["spec"], found.python, found.addresses)
         self._lanes: Lanes | None = None
+        self._job = job
         self._intake: tuple[str, str | None] | None = None
 
     def follow(self, job: Job, log: str, intake: str | None = None, token: str | None = None) -> None:
@@ -40,6 +41,7 @@ class Running:
         lanes = Lanes(self.native, log, job["archived"])
         lanes.go_on(job["levels"], lanes.find(job["queries"]))
         self._lanes = lanes
+        self._job = job
         self.native.follow(log)
         self._intake = None if intake is None else (intake, token)
         self._supply(job)
@@ -56,6 +58,7 @@ class Running:
         parts = self.native.change(job["spec"], found.python, found.addresses, renewed)
         changed: ChangedNames = {kind: names for kind, names in parts.items()}  # noqa: C416 (for the types)
         self._functions.append(found)
+        self._job = job
         if self._lanes is not None and queries is not None:
             self._lanes.go_on(job["levels"], queries)
             self._supply(job)
@@ -65,6 +68,13 @@ class Running:
     def learn(self, version: int, learned: list[Learned]) -> int:
         """Queries are judged by another version of the knowledge, from an offset of the log on, which is given."""
         return 0 if self._lanes is None else self._lanes.learn(version, learned)
+
+    def again(self, query: str) -> bool:
+        """A query finds again what was not kept for who acknowledges its matches; False if there is no such thing."""
+        if self._lanes is None or not self._lanes.again(self._job["levels"], query):
+            return False
+        self._supply(self._job)
+        return True
 
     def _supply(self, job: Job) -> None:
         """What is derived and read goes into the log."""

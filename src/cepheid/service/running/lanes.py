@@ -1,20 +1,23 @@
 """The lanes of an engine over a log: queries are added and removed while the others go on.
 
-Queries that come together stand together in a lane of their level. One that is added later gets a lane beside the
-others, so that it delays none of them, until the next start puts them together.
+Queries that come together stand together in a lane of their level; one whose pattern a more important one has, too, in
+the lane of that, where the pattern runs once. One that is added later gets a lane beside the others, so that it delays
+none of them, until the next start puts them together.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
+import sys
 
-from cepheid._native import read_json, write_json
+from cepheid._native import LogFollower, equal_patterns, read_json, write_json
 from cepheid.service.running.judged import Judged
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any, TypeAlias
 
     from cepheid import _native
@@ -26,8 +29,10 @@ if TYPE_CHECKING:
     Learned: TypeAlias = tuple[str, str | None, list[tuple[int, str]]]
 
 
+#: Of the files beside the log: what is written in another way than this has another number. Without one it is 1.
+_VERSION = 1
 #: Of a query whose matches nobody has read (native/src/service/reads.rs).
-_NOTHING = {"offset": 0, "watermark": -(1 << 63)}
+_NOTHING = {"offset": 0, "watermark": -(1 << 63), "acks": False}
 
 
 class NextLanes:
@@ -60,6 +65,7 @@ class Lanes:
         self._judged = Judged(log, archived)
         self._archived = archived
         self._running: dict[str, Query] = {}
+        self._lock = _thread.allocate_lock()
         for name in os.listdir(log):
             if name.endswith(".wanted"):  # of an engine that was killed; lanes that need something ask again
                 os.remove(f"{log}/{name}")
@@ -70,7 +76,34 @@ class Lanes:
 
     def go_on(self, levels: list[str], found: NextLanes) -> None:
         """Ends what is not to run any more, and starts what is new. OSError if the log can't be read."""
+        with self._lock:
+            self._go_on(levels, found)
+
+    def again(self, levels: list[str], name: str) -> bool:
+        """A query goes through the log again, from where its matches are acknowledged; False if it need not.
+
+        More was found than was kept. It gets a lane of its own, which delays no other while it comes back.
+        """
+        with self._lock:
+            point = self._engine.spent(name)
+            query = self._running.get(name)
+            if point is None or query is None:
+                return False
+            lanes = read(f"{self._log}/lanes.json")
+            running = {query["key"] for query in self._running.values()}
+            judged = self._judged.begin(self._running.values(), running)
+            before, lane = lanes[query["key"]], _free(query["level"], {lanes[key] for key in running})
+            _begin_at(self._log, {before}, lane)
+            points = {query["key"]: {"offset": point[0], "watermark": point[1], "acks": True}}
+            _write(f"{self._log}/{lane}.read", points)
+            _write(f"{self._log}/lanes.json", lanes | {query["key"]: lane})
+            self._start(levels, lane, levels.index(query["level"]), {name: query}, points, judged)
+            return True
+
+    def _go_on(self, levels: list[str], found: NextLanes) -> None:
         wanted = found.wanted
+        for text in _lost(self._log, {name: wanted[name] for name in found.added}):
+            print(text, file=sys.stderr, flush=True)
         _write(f"{self._log}/queries.json", {query["key"]: query["registered"] for query in wanted.values()})
         self._engine.remove_queries([*found.removed, *found.changed])
         for name in (*found.removed, *found.changed):
@@ -80,20 +113,30 @@ class Lanes:
             self._running[name] = wanted[name]
             self.learn(spec["knowledge"], [(name, spec["plan"], [])])
         judged = self._judged.begin(wanted.values(), {query["key"] for query in self._running.values()})
-        by_level: dict[str, list[str]] = {}
-        for name in (*found.added, *found.changed):
-            by_level.setdefault(wanted[name]["level"], []).append(name)
         known = read(f"{self._log}/lanes.json")
         lanes = {query["key"]: known[query["key"]] for query in wanted.values() if query["key"] in known}
         in_use = {lanes[query["key"]] for query in self._running.values()}
-        for level in sorted(by_level, key=levels.index):
-            queries = {name: wanted[name] for name in by_level[level]}
-            lane = _free(level, in_use)
-            self._start(lane, levels.index(level), queries, lanes, judged)
+        points = self._points({name: wanted[name] for name in (*found.added, *found.changed)}, lanes)
+        # Queries that somebody acknowledges apart from the others: one that is behind does not delay those.
+        starting_now = {name: wanted[name] for name in (*found.added, *found.changed)}
+        acknowledged = {name for name, query in starting_now.items() if points[query["key"]]["acks"]}
+        together: dict[tuple[int, bool], list[str]] = {}
+        for name, level in _lane_levels(levels, starting_now, acknowledged).items():
+            together.setdefault((level, name in acknowledged), []).append(name)
+        starting = []
+        for (level, _), names in sorted(together.items()):
+            lane = _free(levels[level], in_use)
             in_use.add(lane)
-            self._running |= queries
-            lanes |= {query["key"]: lane for query in queries.values()}
+            own = {wanted[name]["key"]: points[wanted[name]["key"]] for name in names}
+            _begin_at(self._log, {lanes[key] for key in own if key in lanes}, lane)
+            # What others have there is needed until it is written where they are.
+            _write(f"{self._log}/{lane}.read", _points(f"{self._log}/{lane}.read") | own)
+            starting.append((lane, level, {name: wanted[name] for name in names}))
+        lanes |= {query["key"]: lane for lane, _, queries in starting for query in queries.values()}
         _write(f"{self._log}/lanes.json", lanes)
+        for lane, level, queries in starting:
+            self._start(levels, lane, level, queries, points, judged)
+            self._running |= queries
 
     def learn(self, version: int, learned: list[Learned]) -> int:
         """Queries are judged by another version of the knowledge, from an offset of the log on, which is given."""
@@ -107,19 +150,21 @@ class Lanes:
         self._judged.say(version, by_key)
         return self._engine.learn(version, known, self._judged.path)
 
+    def _points(self, queries: Mapping[str, Query], lanes: Mapping[str, str]) -> dict[str, Any]:
+        """What was found before is silent up to where it was read; of a new query nothing was."""
+        keys = [query["key"] for query in queries.values()]
+        before = {name: _points(f"{self._log}/{name}.read") for name in {lanes[key] for key in keys if key in lanes}}
+        return {key: _NOTHING | (before[lanes[key]].get(key, {}) if key in lanes else {}) for key in keys}
+
     def _start(
         self,
+        levels: list[str],
         lane: str,
         level: int,
         queries: Mapping[str, Query],
-        lanes: Mapping[str, str],
+        points: Mapping[str, Any],
         judged: Mapping[str, list[Step]],
     ) -> None:
-        # What was found before is silent up to where it was read; of a new query nothing was.
-        keys = [query["key"] for query in queries.values()]
-        before = {name: _points(f"{self._log}/{name}.read") for name in {lanes[key] for key in keys if key in lanes}}
-        points = {key: before[lanes[key]].get(key, _NOTHING) if key in lanes else _NOTHING for key in keys}
-        _write(f"{self._log}/{lane}.read", points)
         spec = {
             "level": level,
             "consumer": lane,
@@ -132,8 +177,26 @@ class Lanes:
             ],
             "streams": list({s["name"]: s for query in queries.values() for s in query["streams"]}.values()),
         }
-        named = [(name, query["spec"]["plan"], query["outputs"], query["groups"]) for name, query in queries.items()]
+        named = [
+            (name, levels.index(query["level"]), query["spec"]["plan"], query["outputs"], query["groups"])
+            for name, query in queries.items()
+        ]
         self._engine.start_lane(self._log, write_json(spec), named)
+
+
+def _lane_levels(levels: list[str], queries: Mapping[str, Query], acknowledged: set[str]) -> dict[str, int]:
+    """By query, the level of its lane: the highest of those that have the same pattern, which so runs once.
+
+    One that may have to wait, for who acknowledges it or for the log, stays at its own: it would delay the others.
+    """
+    ranks = {name: levels.index(query["level"]) for name, query in queries.items()}
+    sharing = [name for name in queries if name not in acknowledged]
+    firsts = equal_patterns([(queries[name]["spec"]["plan"], queries[name]["spec"]["limit"]) for name in sharing])
+    found = dict(zip(sharing, firsts, strict=True))
+    highest: dict[int, int] = {}
+    for name, first in found.items():
+        highest[first] = min(highest.get(first, len(levels)), ranks[name])
+    return ranks | {name: highest[first] for name, first in found.items() if not queries[name]["spec"]["read"]}
 
 
 def _as_judged(steps: list[Step] | None) -> dict[str, Any]:
@@ -141,6 +204,28 @@ def _as_judged(steps: list[Step] | None) -> dict[str, Any]:
     if steps is None:
         return {"later": []}
     return {"plan": steps[0]["plan"], "knowledge": steps[0]["version"], "later": steps[1:]}
+
+
+def _lost(log: str, added: Mapping[str, Query]) -> Iterator[str]:
+    """What queries that are new to a log do not find, though one may expect it."""
+    known = read(f"{log}/queries.json")
+    follower = LogFollower(log, None)
+    first = follower.offset
+    came = follower.next() if first > 0 else None
+    for name, query in added.items():
+        if query["key"] in known:
+            continue
+        if any(key.rpartition(" ")[0] == name for key in known):
+            yield (
+                f"{name}: not the query that ran over this log before (its text is another, or this version of Cepheid "
+                "reads it otherwise). It begins anew, and what the other one had not found yet is not made good; "
+                "`cepheid query` finds it"
+            )
+        if came and read_json(query["spec"]["plan"].encode())["within"][0] < came[0][6]:
+            yield (
+                f"{name}: WITHIN begins before the log does. Live it finds nothing of what came before offset {first}; "
+                "`cepheid query --follow` asks the archive, too"
+            )
 
 
 def _free(level: str, in_use: set[str]) -> str:
@@ -153,12 +238,14 @@ def _free(level: str, in_use: set[str]) -> str:
 
 
 def read(path: str) -> dict[str, Any]:
-    """What is written down beside the log; nothing, if there is none."""
+    """What is written down beside the log; nothing, if there is none. ValueError if a later version wrote it."""
     try:
         with open(path, "rb") as file:
             content: dict[str, Any] = read_json(file.read())
     except FileNotFoundError:
         return {}
+    if content.pop("version", _VERSION) > _VERSION:
+        raise ValueError(f"{path} was written by a later version of Cepheid; use that, or begin with another log")
     return content
 
 
@@ -170,11 +257,31 @@ def _points(path: str) -> dict[str, Any]:
         return {}
 
 
+def _begin_at(log: str, before: set[str], lane: str) -> None:
+    """A lane begins again where the queries of others can (native/src/service/restart.rs): at the earliest place."""
+    if before <= {lane}:
+        return
+    try:
+        places = []
+        for name in before:
+            with open(f"{log}/{name}.restart", encoding="utf-8") as file:
+                places.append(file.read().splitlines())
+        first = min(places, key=lambda lines: int(lines[0].removeprefix("offset ")))
+        lines = [line for line in first if not line.startswith("query ")]
+        lines += {line for place in places for line in place if line.startswith("query ")}
+        with open(f"{log}/{lane}.restart", "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except (OSError, ValueError, IndexError):
+        # Then with the whole log.
+        if os.path.exists(f"{log}/{lane}.restart"):
+            os.remove(f"{log}/{lane}.restart")
+
+
 def _write(path: str, content: dict[str, Any]) -> None:
     if _points(path) == content:
         return  # so a full disk does not keep an engine from coming back
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(write_json(content))
+        file.write(write_json({"version": _VERSION, **content}))
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.new", path)
