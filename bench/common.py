@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import html
 import json
+import operator
 import os
 import platform
 import signal
@@ -15,11 +16,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
+
+#: What a figure can be to its limit.
+KINDS: Final[Mapping[str, tuple[str, Callable[[float, float], bool]]]] = {
+    "at_most": ("<=", operator.le),
+    "at_least": (">=", operator.ge),
+    "less_than": ("<", operator.lt),
+    "more_than": (">", operator.gt),
+}
 
 
 @dataclass
 class Bar:
-    """A figure and what it should be: `at_most` or `at_least` the limit."""
+    """A figure and what it should be: of one of `KINDS` to the limit."""
 
     name: str
     value: float
@@ -29,7 +39,7 @@ class Bar:
 
     @property
     def met(self) -> bool:
-        return self.value <= self.limit if self.kind == "at_most" else self.value >= self.limit
+        return KINDS[self.kind][1](self.value, self.limit)
 
 
 @dataclass
@@ -87,7 +97,7 @@ class Report:
             _draw(plot, folder / f"{plot.name}.svg")
         (folder / "index.html").write_text(self._page(result["machine"]), encoding="utf-8")
         for bar in self.bars:
-            sign = "<=" if bar.kind == "at_most" else ">="
+            sign, _ = KINDS[bar.kind]
             verdict = "met" if bar.met else "NOT MET"
             print(f"{bar.name}: {bar.value:.4g} {bar.unit} ({sign} {bar.limit:g}): {verdict}")
         for table in self.tables:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cpep.graphs import LEVELS
 from cpep.harness import CORES, Case, end
@@ -88,9 +88,9 @@ def build() -> None:
 
 
 class FlinkService:
-    """Graph A on Flink, in a JVM of its own."""
+    """Graph A on Flink, in a JVM of its own, with one source or one a level."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: Case, folder: Path, *, sources: Literal["one", "level"] = "one") -> None:
         self.suppliers = f"unix:{folder / 'supply.sock'}"
         self.consumers = f"unix:{folder / 'deliver.sock'}"
         command = [
@@ -106,6 +106,7 @@ class FlinkService:
             str(folder / "deliver.sock"),
             *(str(case.work.count(level)) for level in LEVELS),
             str(CORES),
+            sources,
         ]
         with (folder / "flink.log").open("w") as log:
             self._process = subprocess.Popen(

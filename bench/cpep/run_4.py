@@ -81,7 +81,7 @@ def measure(form: Form, out: Path, quick: bool = False) -> Report:
         }
         ratio = kept["shed"] / kept["mark"] if kept["mark"] else float("inf")
         report.bars.append(
-            Bar(f"timely throughput with shedding, times without; {shared}, overload", ratio, 1.0, "at_least")
+            Bar(f"timely throughput with shedding, times without; {shared}, overload", ratio, 1.0, "more_than")
         )
     note_load(report, [r for found in runs.values() for at in found for r in at])
     return report

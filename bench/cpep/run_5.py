@@ -85,7 +85,7 @@ def measure(form: Form, out: Path, intervals: Sequence[int] = INTERVALS) -> Repo
     for within in intervals:
         if within >= PERIOD_A["middle"]:
             continue  # nothing can lie further apart
-        for of, kind in (("valid", "at_least"), ("cpu", "at_most")):
+        for of, kind in (("valid", "more_than"), ("cpu", "less_than")):
             ratio = overall(within, "shed", of) / max(overall(within, "mark", of), 1e-9)
             word = "middle level's valid throughput" if of == "valid" else "CPU of the service"
             report.bars.append(Bar(f"{word} with shedding, times without, {within / 1e3:g} ms", ratio, 1.0, kind))

@@ -24,7 +24,7 @@ SENSORS: Final = 600
 #: When the engine came back, and the archive ends.
 NOW: Final = parse_instant("2012-05-07T12:00:00Z")
 _SECOND: Final = 1_000_000
-_MINUTE: Final = 60 * _SECOND
+MINUTE: Final = 60 * _SECOND
 #: Every 20 minutes the offices of the department are cooled too much, for six.
 _CYCLE, _EPISODE = 20 * 60, 6 * 60
 #: A batch of the pipeline, which is a file in the archive.
@@ -57,9 +57,8 @@ def readings(minutes: int, seed: int = 5) -> pa.Table:
     )
 
 
-def application(spark: SparkSession, folder: Path, minutes: int) -> Application:
-    """An application whose archive has the last minutes before NOW."""
-    place = folder / f"{minutes}min"
+def described(place: Path, **others: object) -> Application:
+    """The application in a folder, with these sections besides its stream and its knowledge."""
     place.mkdir(parents=True)
     (place / "campus.ttl").write_text(world.turtle(SENSORS), encoding="utf-8")
     sections = {
@@ -77,9 +76,16 @@ def application(spark: SparkSession, folder: Path, minutes: int) -> Application:
             }
         },
         "knowledge": {"sources": ["campus.ttl"], "reasoning": "none"},
-        "archive": {"path": "archive"},
+        **others,
     }
     (place / "app.yaml").write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
+    return load(place / "app.yaml")
+
+
+def application(spark: SparkSession, folder: Path, minutes: int) -> Application:
+    """An application whose archive has the last minutes before NOW."""
+    place = folder / f"{minutes}min"
+    app = described(place, archive={"path": "archive"})
     raw = place / "raw.parquet"
     pq.write_table(readings(minutes), raw)
     events = spark.read.parquet(str(raw)).withColumns(
@@ -88,12 +94,12 @@ def application(spark: SparkSession, folder: Path, minutes: int) -> Application:
     files = events.repartitionByRange(-(-minutes // _BATCH), "time")
     files.write.format("delta").partitionBy(DAY).save(str(place / "archive" / world.STREAM.name))
     raw.unlink()
-    return load(place / "app.yaml")
+    return app
 
 
 def asked(number: int, minutes: float) -> str:
     """One of the paper's queries, about the last minutes."""
-    since = format_instant(NOW - round(minutes * _MINUTE))
+    since = format_instant(NOW - round(minutes * MINUTE))
     return f"{world.QUERIES[number]}\nWITHIN [{since}, {format_instant(NOW)})"
 
 

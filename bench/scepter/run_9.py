@@ -1,4 +1,7 @@
-"""Recovery from downtimes by queries about the past: replay, rewrite, hybrid and auto (Figures 9a to 9c of SCEPter)."""
+"""Recovery from downtimes by queries about the past: replay, rewrite, hybrid and auto (Figures 9a to 9c of SCEPter).
+
+Also by an engine that comes back and finds in its log what it missed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import pyoxigraph as ox
 import scepter_world as world
 from common import Bar, Plot, Report, Table, arguments, series
 from scepter.calibrate import calibrated
+from scepter.engine import engine
 from scepter.past_world import NOW, RATE, application, asked, cpu_seconds, readings
 
 from cepheid.app import Application
@@ -103,9 +107,9 @@ def downtimes(apps: Mapping[int, Application], times: tuple[int, ...], repeats: 
     return found
 
 
-def plots(report: Report, found: Found) -> None:
+def plots(report: Report, found: Found, as_sparql: Mapping[int, Mapping[float, Run]]) -> None:
     """Figures 9a to 9c, of each query."""
-    ways: dict[str, tuple[str, str, Callable[[Run, int], float]]] = {
+    ways: dict[str, tuple[str, str, Callable[[Run, float], float]]] = {
         "a": ("Initial recovery latency", "s to the first match", lambda r, m: r.first),
         "b": ("Catch-up duration", "s to the last match", lambda r, m: r.last),
         "c": ("Catch-up throughput", "events/s", lambda r, m: m * 60 * RATE / r.last),
@@ -121,6 +125,8 @@ def plots(report: Report, found: Found) -> None:
                     samples = [[value(r, m) for r in found[number, archive, m, strategy]] for m in at]
                     if at:
                         plot.series.append(series(f"{strategy}, {archive} min", at, samples))
+            if runs := as_sparql.get(number):
+                plot.series.append(series("SPARQL", list(runs), [[value(run, m)] for m, run in runs.items()]))
             report.plots.append(plot)
 
 
@@ -181,8 +187,9 @@ def cold(report: Report, app: Application, minutes: int) -> None:
     report.tables.append(table)
 
 
-def sparql(report: Report, app: Application) -> None:
-    """The paper's own way, in a triple store: small archives only."""
+def sparql(report: Report, app: Application) -> dict[int, dict[float, Run]]:
+    """The paper's own way, in a triple store: small archives only. By query and minutes of events."""
+    found: dict[int, dict[float, Run]] = {}
     table = Table("As SPARQL in pyoxigraph", ["query", "seconds of events", "events", "s", "events/s", "matches"])
     rows = readings(2).to_pylist()
     epoch = rows[0]["time"].timestamp()
@@ -204,9 +211,14 @@ def sparql(report: Report, app: Application) -> None:
                 for r in own
             ]
             store.extend(as_rdf(events, known))
-            began = time.perf_counter()
-            matches = sum(1 for _ in store.query(to_sparql(question)))  # type: ignore[misc, union-attr]
+            before, began = cpu_seconds(), time.perf_counter()
+            first, matches = None, 0
+            for _ in store.query(to_sparql(question)):  # type: ignore[union-attr]
+                first = time.perf_counter() - began if first is None else first
+                matches += 1
             took = time.perf_counter() - began
+            run = Run(took if first is None else first, took, cpu_seconds() - before, matches)
+            found.setdefault(number, {})[length / 60] = run
             cells = [f"{len(own):,}", f"{took:.2f}", f"{len(own) / took:,.0f}", f"{matches:,}"]
             table.rows.append([str(number), str(length), *cells])
     report.tables.append(table)
@@ -214,6 +226,7 @@ def sparql(report: Report, app: Application) -> None:
         to_sparql(ask(app, asked(6, 2), NOW))
     except NotExact as fault:
         report.notes.append(f"Query 6 as SPARQL: it can't give {fault} exactly")
+    return found
 
 
 def calibration(report: Report, app: Application, quick: bool) -> None:
@@ -241,10 +254,10 @@ def main() -> None:
         tenth = apps.pop(12)
         calibration(report, apps[ARCHIVES[-1]], options.quick)
         found = downtimes(apps, times, repeats)
-        plots(report, found)
+        plots(report, found, sparql(report, tenth))
         judge(report, found, times[-1])
         ten_times_larger(report, apps[ARCHIVES[-1]], tenth, 12, repeats)
-        sparql(report, tenth)
+        engine(report, folder, tuple(CATCH_UP), *(((2,), 1) if options.quick else (times, 3)))
         cold(report, apps[ARCHIVES[-1]], times[-1])
         if not options.quick:
             from scepter.beside import beside

@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+from spark.state import bytes_after
 from spark.streams import read
 from spark.workload import WEAK, rounds
 
@@ -68,12 +69,12 @@ def run(spark: SparkSession, case: Case, executors: int, folder: Path) -> Grown:
     query.awaitTermination()
     batches = [p for p in query.recentProgress if p["numInputRows"]]
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in batches[1:]]
-    checkpoint = sum(f.stat().st_size for f in (folder / "checkpoint" / "state").rglob("*") if f.is_file())
+    state = bytes_after(spark, folder / "checkpoint", batches[-1]["batchId"])
     spans = list(rounds(BATCHES * case.events, case.keys))
     last = max(rows.column("time")[-1].value for rows in spans)
     held = sum(int((rows.column("time").cast(pa.int64()).to_numpy() >= last - 300_000_000).sum()) for rows in spans)
     shutil.rmtree(folder)
-    return Grown(case, executors, seconds, checkpoint, held)
+    return Grown(case, executors, seconds, state, held)
 
 
 def main(master: str, folder: str, executors: str, cases: str) -> None:

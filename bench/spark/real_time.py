@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
 from scepter_world import STREAM
 from spark.workload import QUERIES, SENSORS
 
@@ -23,13 +23,12 @@ from cepheid.app.known import Known
 from cepheid.history.sinks import as_line
 from cepheid.spark.clocks import Live
 from cepheid.spark.jvm_records import events_in_jvm
+from cepheid.spark.kafka import kafka
 from cepheid.spark.sources import read_topic
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.service.brokers import kafka
 
 #: After each batch how far it came is written down. The quick form has the shortest that Spark takes.
 QUICK_BATCH: Final = "5 seconds"
+_FIELDS: Final = ("id", "time", "sensorID", "flowrate")
 #: Seconds at the beginning that don't count: the JVM is young, and the first batch is planned.
 WARM_UP: Final = 15.0
 
@@ -40,7 +39,10 @@ class Latencies:
 
     milliseconds: np.ndarray[tuple[int], np.dtype[np.float64]]
     sent: int
+    #: Batches that ended.
     batches: int
+    #: Matches of events after the warm-up that did not come.
+    missing: int
 
 
 def latencies(spark: SparkSession, known: Known, folder: Path, rate: int, seconds: float, batch: str) -> Latencies:
@@ -60,12 +62,21 @@ def latencies(spark: SparkSession, known: Known, folder: Path, rate: int, second
         writer = writer.options(**{"kafka.bootstrap.servers": brokers, "topic": "matches"})
         query = writer.option("checkpointLocation", str(folder / "real-time")).start()
         try:
-            return _run(brokers, rate, seconds, query)
+            return _run(spark, known, brokers, rate, seconds, query)
         finally:
             query.stop()
 
 
-def _run(brokers: str, rate: int, seconds: float, query: object) -> Latencies:
+def _due(spark: SparkSession, known: Known, sent: list[tuple[int, int, str, float]]) -> set[int]:
+    """The events that are a match, by a batch over all that were sent."""
+    events = spark.createDataFrame(sent, "id BIGINT, time BIGINT, sensorID STRING, flowrate DOUBLE")
+    found = events.transform(cepheid.spark.match(QUERIES["Query 5"], knowledge=known, now=0))
+    return {row["e"] for row in found.select("events.*").collect()}
+
+
+def _run(
+    spark: SparkSession, known: Known, brokers: str, rate: int, seconds: float, query: StreamingQuery
+) -> Latencies:
     consumer = Consumer(
         {"bootstrap.servers": brokers, "group.id": "bench", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 1000}
     )
@@ -85,14 +96,14 @@ def _run(brokers: str, rate: int, seconds: float, query: object) -> Latencies:
     draw = np.random.default_rng(1)
     flows = draw.uniform(350, 600, rate * int(WARM_UP + seconds) + 1)
     pushed: list[float] = []
+    sent: list[tuple[int, int, str, float]] = []
     start = time.perf_counter()
     for number, flow in enumerate(flows):
         due = start + number / rate
         while (left := due - time.perf_counter()) > 0:
             time.sleep(left)
-        record = {"stream": STREAM.name, "id": number, "time": time.time_ns() // 1000}
-        record |= {"sensorID": f"S{draw.integers(SENSORS)}", "flowrate": round(float(flow), 3)}
-        text = json.dumps(record)
+        sent.append((number, time.time_ns() // 1000, f"S{draw.integers(SENSORS)}", round(float(flow), 3)))
+        text = json.dumps({"stream": STREAM.name, **dict(zip(_FIELDS, sent[-1], strict=True))})
         pushed.append(time.perf_counter())
         producer.produce("readings", text)
         producer.poll(0)
@@ -103,5 +114,7 @@ def _run(brokers: str, rate: int, seconds: float, query: object) -> Latencies:
     consumer.close()
     first = rate * int(WARM_UP)
     found = [1000 * (at - pushed[event]) for event, at in received if event >= first]
-    batches = len(getattr(query, "recentProgress"))  # noqa: B009 - a query of classic Spark or of Connect
-    return Latencies(np.array(found), len(pushed), batches)
+    batches = len(query.recentProgress)
+    query.stop()  # it has the cores
+    wanted = {event for event in _due(spark, known, sent) if event >= first}
+    return Latencies(np.array(found), len(pushed), batches, len(wanted - {event for event, _ in received}))

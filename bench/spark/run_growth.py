@@ -42,6 +42,7 @@ TERMS: Final[Mapping[str, Callable[[Case, int], float]]] = {
     "a batch": lambda case, executors: 1.0,
     "tasks, planned by the driver": lambda case, executors: float(case.files + 2 * case.partitions),
     "events, over the executors": lambda case, executors: case.events / executors,
+    "keys, over the executors": lambda case, executors: case.keys / executors,
     "rows packed (files x buckets), over the executors": lambda case, executors: case.files * case.buckets / executors,
     "buckets, over the executors": lambda case, executors: case.buckets / executors,
 }
@@ -92,7 +93,7 @@ def main() -> None:
         name="spark-growth",
         question=(__doc__ or "").split("\n", 1)[0],
         method="Query 3 without its first FILTER on a stream of Parquet files, consumed (noop), on a cluster. "
-        "Seconds of a batch are medians of all but the first. The state is what the checkpoint holds after the last.",
+        "Seconds of a batch are medians of all but the first. The state is what the matchers hold after the last.",
     )
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as master:

@@ -28,10 +28,11 @@ def kept(spark: SparkSession, folder: Path, sensors: int) -> list[int]:
         pq.write_table(rows.slice(hour * size, size), files / f"{hour:05}.parquet")
     checkpoint = folder / "day-checkpoint"
     streams.sustained(streams.read(spark, files).transform(cepheid.spark.match(WEAK, now=0)), checkpoint)
-    return [_bytes(spark, checkpoint, batch) for batch in range(HOURS)]
+    return [bytes_after(spark, checkpoint, batch) for batch in range(HOURS)]
 
 
-def _bytes(spark: SparkSession, checkpoint: Path, batch: int) -> int:
+def bytes_after(spark: SparkSession, checkpoint: Path, batch: int) -> int:
+    """What the matchers hold after a batch, without what the checkpoint keeps of batches before."""
     state = spark.read.format("statestore").option("path", str(checkpoint)).option("batchId", batch)
     chunks = state.option("stateVarName", "chunks").load()
     found = chunks.selectExpr("coalesce(sum(length(user_map_value.content)), 0) AS bytes").first()

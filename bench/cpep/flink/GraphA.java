@@ -1,5 +1,8 @@
 import java.io.IOException;
+import java.io.Serializable;
 import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -11,7 +14,7 @@ import org.apache.flink.api.common.functions.RichFlatMapFunction;
 import org.apache.flink.api.common.functions.RichMapFunction;
 import org.apache.flink.api.common.typeinfo.TypeHint;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
-import org.apache.flink.api.java.tuple.Tuple5;
+import org.apache.flink.api.java.tuple.Tuple6;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.streaming.api.datastream.DataStream;
@@ -19,61 +22,110 @@ import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
 import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction;
+import org.apache.flink.streaming.api.functions.source.legacy.SourceFunction.SourceContext;
 import org.apache.flink.util.Collector;
 
 /**
- * Graph A on Flink, with the engine's operators: a source a level, which reads the suppliers' socket; then, by copy, all operators of a
- * copy in one chain, so that only one exchange is between a supplier and its consumer.
+ * Graph A on Flink, with the engine's operators: a source reads the suppliers' socket; then, by level and copy, all operators of a copy in
+ * one chain, so that only one exchange is between a supplier and its consumer. There is one source, as in the paper, or one a level, which
+ * is what one does in Flink to keep levels from each other's backpressure.
  *
- * <p>Arguments: the suppliers' and the consumers' socket; copies of the high, middle and low level; the parallelism.
+ * <p>Arguments: the suppliers' and the consumers' socket; copies of the high, middle and low level; the parallelism; "one" source or one a
+ * "level".
  */
 public final class GraphA {
-    /** Copy, input at its operator, time, id, payload. */
-    public static final class Event extends Tuple5<Integer, Integer, Long, Long, byte[]> {
+    /** Copy, input at its operator, time, id, payload, level. */
+    public static final class Event extends Tuple6<Integer, Integer, Long, Long, byte[], Integer> {
         public Event() {}
 
-        Event(int copy, int input, long time, long id, byte[] payload) {
-            super(copy, input, time, id, payload);
+        Event(int copy, int input, long time, long id, byte[] payload, int level) {
+            super(copy, input, time, id, payload, level);
         }
     }
 
     static final TypeInformation<Event> EVENT = TypeInformation.of(new TypeHint<Event>() {});
 
-    /** Reads a level's connection; the stream's number says which copy and input an event is for. */
-    static final class Supplied implements SourceFunction<Event> {
+    /** A level's connection; the stream's number says which copy and input an event is for. */
+    private static final class Connection {
+        private final SocketChannel channel;
+        private final ByteBuffer in = Sockets.buffer(1 << 18);
+        private final Level level;
+
+        Connection(Level level, boolean blocking) throws Exception {
+            this.level = level;
+            channel = connection(level.number);
+            channel.configureBlocking(blocking);
+        }
+
+        /** Hands on what is there; false if there will be no more. */
+        boolean read(SourceContext<Event> context) throws IOException {
+            if (channel.read(in) < 0) {
+                return false;
+            }
+            int begun = 0;
+            while (in.position() - begun >= Sockets.FRAME_HEAD && in.position() - begun >= in.getInt(begun)) {
+                int record = begun + Sockets.FRAME_HEAD;
+                int stream = (in.getShort(record + 4) & 0xFFFF) - level.first;
+                byte[] payload = new byte[in.getInt(record + 36)];
+                in.get(record + in.getInt(record + 32), payload);
+                context.collect(
+                        new Event(
+                                stream / level.inputs,
+                                stream % level.inputs,
+                                in.getLong(record + 8),
+                                in.getLong(record + 16),
+                                payload,
+                                level.number));
+                begun += in.getInt(begun);
+            }
+            in.limit(in.position()).position(begun);
+            in.compact();
+            return true;
+        }
+    }
+
+    /** A level: the number of its first stream, and how many streams a copy has. */
+    static final class Level implements Serializable {
+        private final int number;
         private final int first;
         private final int inputs;
-        private final int level;
-        private volatile boolean goesOn = true;
 
-        Supplied(int level, int first, int inputs) {
-            this.level = level;
+        Level(int number, int first, int inputs) {
+            this.number = number;
             this.first = first;
             this.inputs = inputs;
+        }
+    }
+
+    /** Reads the connections of some levels. */
+    static final class Supplied implements SourceFunction<Event> {
+        private final Level[] levels;
+        private volatile boolean goesOn = true;
+
+        Supplied(Level... levels) {
+            this.levels = levels;
         }
 
         @Override
         public void run(SourceContext<Event> context) throws Exception {
-            SocketChannel channel = connection(level);
-            ByteBuffer in = Sockets.buffer(1 << 18);
+            if (levels.length == 1) {
+                Connection only = new Connection(levels[0], true);
+                while (goesOn && only.read(context)) {}
+                return;
+            }
+            Selector selector = Selector.open();
+            for (Level level : levels) {
+                Connection one = new Connection(level, false);
+                one.channel.register(selector, SelectionKey.OP_READ, one);
+            }
             while (goesOn) {
-                int begun = 0;
-                while (in.position() - begun >= Sockets.FRAME_HEAD
-                        && in.position() - begun >= in.getInt(begun)) {
-                    int record = begun + Sockets.FRAME_HEAD;
-                    int stream = in.getShort(record + 4) & 0xFFFF;
-                    byte[] payload = new byte[in.getInt(record + 36)];
-                    in.get(record + in.getInt(record + 32), payload);
-                    int copy = (stream - first) / inputs;
-                    int input = (stream - first) % inputs;
-                    context.collect(new Event(copy, input, in.getLong(record + 8), in.getLong(record + 16), payload));
-                    begun += in.getInt(begun);
+                selector.select(100);
+                for (SelectionKey key : selector.selectedKeys()) {
+                    if (!((Connection) key.attachment()).read(context)) {
+                        return;
+                    }
                 }
-                in.limit(in.position()).position(begun);
-                in.compact();
-                if (channel.read(in) < 0) {
-                    return;
-                }
+                selector.selectedKeys().clear();
             }
         }
 
@@ -109,7 +161,7 @@ public final class GraphA {
                 long time = Math.max(pair[0].f2, pair[1].f2);
                 byte[] payload = joined(operator, pair[0].f4, pair[1].f4);
                 // Its place at the next operator is that of this one in the copy.
-                out.collect(new Event(event.f0, event.f1 / 2, time, event.f3, payload));
+                out.collect(new Event(event.f0, event.f1 / 2, time, event.f3, payload, event.f5));
                 pair[0] = null;
                 pair[1] = null;
             }
@@ -152,7 +204,7 @@ public final class GraphA {
             }
             byte[] out = new byte[8 * event.f4.length];
             Operators.fft(fft, event.f4, out);
-            return new Event(event.f0, event.f1, event.f2, event.f3, out);
+            return new Event(event.f0, event.f1, event.f2, event.f3, out, event.f5);
         }
     }
 
@@ -166,7 +218,7 @@ public final class GraphA {
             }
             byte[] out = new byte[event.f4.length];
             Operators.aes(aes, event.f4, event.f2, event.f3, out);
-            return new Event(event.f0, event.f1, event.f2, event.f3, out);
+            return new Event(event.f0, event.f1, event.f2, event.f3, out, event.f5);
         }
     }
 
@@ -196,9 +248,17 @@ public final class GraphA {
 
     private GraphA() {}
 
-    private static DataStream<Event> level(StreamExecutionEnvironment env, int level, int first, int inputs) {
-        DataStream<Event> supplied = env.addSource(new Supplied(level, first, inputs), EVENT);
-        return supplied.partitionCustom(new ByCopy(), event -> event.f0);
+    /** The events of each level, by copy. */
+    private static List<DataStream<Event>> levels(StreamExecutionEnvironment env, boolean apart, Level... levels) {
+        DataStream<Event> all = apart ? null : env.addSource(new Supplied(levels), EVENT);
+        List<DataStream<Event>> found = new ArrayList<>();
+        for (Level level : levels) {
+            int number = level.number;
+            DataStream<Event> own =
+                    apart ? env.addSource(new Supplied(level), EVENT) : all.filter(event -> event.f5 == number);
+            found.add(own.partitionCustom(new ByCopy(), event -> event.f0));
+        }
+        return found;
     }
 
     private static SingleOutputStreamOperator<Event> ekf(DataStream<Event> pairs) {
@@ -221,10 +281,17 @@ public final class GraphA {
                 StreamExecutionEnvironment.createLocalEnvironment(parallelism, new Configuration());
         env.setBufferTimeout(0);
         env.getConfig().enableObjectReuse();
-        ekf(level(env, 0, 0, 2)).map(new Aes()).returns(EVENT).addSink(new Delivered("h"));
-        DataStream<Event> halves = ekf(level(env, 1, 2 * high, 4)).map(new Fft()).returns(EVENT);
+        List<DataStream<Event>> supplied =
+                levels(
+                        env,
+                        given[6].equals("level"),
+                        new Level(0, 0, 2),
+                        new Level(1, 2 * high, 4),
+                        new Level(2, 2 * high + 4 * middle, 2));
+        ekf(supplied.get(0)).map(new Aes()).returns(EVENT).addSink(new Delivered("h"));
+        DataStream<Event> halves = ekf(supplied.get(1)).map(new Fft()).returns(EVENT);
         halves.flatMap(new Cat()).returns(EVENT).addSink(new Delivered("m"));
-        DataStream<Event> spectra = ekf(level(env, 2, 2 * high + 4 * middle, 2)).map(new Fft()).returns(EVENT);
+        DataStream<Event> spectra = ekf(supplied.get(2)).map(new Fft()).returns(EVENT);
         spectra.map(new Aes()).returns(EVENT).addSink(new Delivered("l"));
         JobClient job = env.executeAsync("graph A");
         while (job.getJobStatus().get() != JobStatus.RUNNING) {
