@@ -27,9 +27,8 @@ class Plan:
     """What every engine needs to know, by name.
 
     `logical` is the graph as written, `graph` the one that runs. `shared` names, for an operator, those it stands for
-    besides its own; `pruned` are not run. `ranks` are the levels of all, `homes` those that queries run at. `readers`
-    are the engines that read a stream; `stages` the operators of the queries, by their meaning; `apart` what these seem
-    to share, and don't.
+    besides its own; `pruned` are not run. `ranks` are the levels of all. `readers` are the engines that read a stream;
+    `stages` the operators of the queries, by their meaning; `apart` what these seem to share, and don't.
     """
 
     logical: Graph
@@ -39,7 +38,6 @@ class Plan:
     shared: Mapping[str, tuple[str, ...]]
     pruned: tuple[str, ...]
     ranks: Mapping[str, int]
-    homes: Mapping[str, int]
     temporal: Mapping[str, Temporal]
     placement: Mapping[str, Placement]
     readers: Mapping[str, tuple[str, ...]]
@@ -93,7 +91,6 @@ def _plan(graph: Graph, lower: Lower | None) -> Plan:
         shared=shared,
         pruned=pruned,
         ranks=ranks,
-        homes=at_home,
         temporal=validity.propagate(optimised),
         placement=placed,
         readers=placement.readers(optimised, placed),
