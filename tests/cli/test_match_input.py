@@ -202,6 +202,35 @@ def test_e3_input_without_events_has_no_stream_unless_from_names_one(tmp_path: P
     assert match(tmp_path, "SELECT ?e.x", app=APPLICATION) == ([], "")
 
 
+def test_e3_an_attribute_that_is_always_null_goes_with_any_type(tmp_path: Path) -> None:
+    lines = '{"id": 1, "time": 1, "v": null, "n": 7}', '{"id": 2, "time": 2, "n": 8}'
+    assert match(tmp_path, "SELECT ?e.n FILTER (?e.v > 1 OR NOT ?e.v)", *lines) == ([], "")
+    found, _ = match(tmp_path, "SELECT ?e.n + ?e.v AS x FILTER (?e.v = 'a' OR ?e.n = 7)", *lines)
+    assert values(found) == [None]
+    found, _ = match(tmp_path, "SELECT AVG(?e.v) AS x, COUNT(?e.v) AS n WINDOW (?e, length, 2)", *lines)
+    assert (values(found), values(found, "n")) == ([None, None], [0, 0])
+    joined = "SELECT ?a.n AS x SEQ (?a, ?b) JOIN (?a.v = ?b.v) WINDOW (?a, ?b, 1s)"
+    assert match(tmp_path, joined, *lines) == ([], "")
+    found, _ = match(tmp_path, "SELECT ?e.v AS x, COUNT(?e) AS n WINDOW (?e, batch, 1s) GROUP BY ?e.v", *lines)
+    assert (values(found), values(found, "n")) == ([None], [2])
+
+
+def test_records_that_name_no_stream_are_of_the_only_one_that_is_read(tmp_path: Path) -> None:
+    line = '{"id": 1, "time": 1, "n": 7}'
+    found, said = match(tmp_path, "SELECT ?e.n AS x FROM (?e, flow)", line)
+    assert (values(found), said) == ([7], "")
+    found, said = match(tmp_path, "SELECT ?e.n AS x FROM (?e, flow | level)", line)
+    assert found == []
+    assert "the events are of 'events', and FROM reads 'flow', 'level'" in said
+
+
+def test_now_is_microseconds_or_text_as_times_are(tmp_path: Path) -> None:
+    lines = '{"id": 1, "time": 1000000}', '{"id": 2, "time": 3000000}'
+    for now in ("2000000", "1970-01-01T00:00:02Z"):
+        found, _ = match(tmp_path, "SELECT ?e.time AS x WITHIN [now, )", *lines, now=now)
+        assert bound(found) == [2]
+
+
 # E4
 
 

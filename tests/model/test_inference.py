@@ -135,14 +135,15 @@ def test_each_stream_has_its_own_types(files: Files) -> None:
     assert files.codes() == ["event"] * 2
 
 
-def test_an_attribute_that_is_always_null_is_a_string(files: Files) -> None:
-    assert files.jsonl({"time": 0, "x": None}).types() == {"x": "string"}
+def test_of_an_attribute_that_is_always_null_only_that_is_known(files: Files) -> None:
+    (stream,) = files.jsonl({"time": 0, "x": None, "y": 1}).streams()
+    assert stream.nulls == {"x"}
 
 
 def test_or_what_other_streams_say_it_is(files: Files) -> None:
     files.csv("stream,time,x,y\ns,0,1.5,\nt,0,,2\n")
     both = {"x": Type.FLOAT, "y": Type.INT}
-    assert [stream.attributes for stream in files.streams()] == [both, both]
+    assert [(stream.attributes, stream.nulls) for stream in files.streams()] == [(both, set()), (both, set())]
 
 
 def test_csv_cells_show_their_types(files: Files) -> None:

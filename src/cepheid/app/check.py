@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -9,6 +10,7 @@ from cepheid.app.schema import AnnotationSection, ApplicationSection, KafkaSink,
 from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")
 #: Prefixes that need no declaration.
 WELL_KNOWN_PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -24,6 +26,7 @@ def check(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> list
     prefixes = {**WELL_KNOWN_PREFIXES, **app.prefixes}
     return [
         *_levels(app),
+        *_prefixes(app),
         *_default_stream(app, broken),
         *(problem for name, stream in app.streams.items() for problem in _stream(name, stream, prefixes)),
         *(problem for name, query in app.queries.items() for problem in _query(name, query)),
@@ -35,6 +38,13 @@ def _levels(app: ApplicationSection) -> Iterator[Problem]:
     for i, level in enumerate(app.levels):
         if level in app.levels[:i]:
             yield error("duplicate-name", f"level '{level}' is given twice", ("levels", i))
+
+
+def _prefixes(app: ApplicationSection) -> Iterator[Problem]:
+    for prefix, iri in app.prefixes.items():
+        if not _ABSOLUTE.fullmatch(iri):
+            message = f"'{iri}' is no absolute IRI, for which a prefix stands"
+            yield error("not-an-iri", message, ("prefixes", prefix), "such as http://example.org/plant#")
 
 
 def _default_stream(app: ApplicationSection, broken: frozenset[str]) -> Iterator[Problem]:

@@ -83,20 +83,20 @@ def _parameter(value: object) -> Parameter:
 
 
 def _query(app: ApplicationSection, name: str, section: QuerySection, problems: list[Problem]) -> Query:
-    text, source_name = section.text or "", name
+    text, source_name = section.text, name
     if section.file is not None:
         source_name = _shown(section.file)
         text = _read(section.file, name, problems)
     where: Where = ("queries", name, "file" if section.file is not None else "text")
     tree = None
-    if text:
+    if text is not None:
         tree, faults = examine(Source(source_name, text))
         problems += [Problem(f.severity, f.code, f.message, where, f.hint, inside=f.span) for f in faults]
     inputs = tuple(dict.fromkeys(s for r in tree.ranges for s in r.streams)) if tree is not None else ()
     if not inputs and _default_stream(app) is not None:
         inputs = (str(_default_stream(app)),)
     level = _level(app, name, section, tree, where, problems)
-    return Query(name, text, tree, inputs, level, section.engine, section.limit)
+    return Query(name, text or "", tree, inputs, level, section.engine, section.limit)
 
 
 def _level(
@@ -142,7 +142,7 @@ def _shown(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
-def _read(file: str, name: str, problems: list[Problem]) -> str:
+def _read(file: str, name: str, problems: list[Problem]) -> str | None:
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -150,4 +150,4 @@ def _read(file: str, name: str, problems: list[Problem]) -> str:
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "not UTF-8 text"
         problems.append(error("unreadable", f"can't read {Path(file).name}: {reason}", ("queries", name, "file")))
-    return ""
+    return None

@@ -35,7 +35,8 @@ from cepheid.model.matches import Match
 from cepheid.model.readers import EventFile, read_events, rereadable, without_duplicates
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
-from cepheid.model.time import TimeError, parse_instant
+from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, TimeError, parse_instant
+from cepheid.model.wording import quote
 from cepheid.plan.typing import derive
 
 if TYPE_CHECKING:
@@ -211,9 +212,13 @@ def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: synt
     if app is not None:
         graph = app.graph
         return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties)
-    streams = {stream.name: stream for stream in infer(sources)}
+    asked = {name for r in tree.ranges for name in r.streams}
+    streams = {stream.name: stream for stream in infer(sources, asked=asked)}
     default = next(iter(streams)) if len(streams) == 1 else None
-    absent = {name for r in tree.ranges for name in r.streams} - set(streams)
+    absent = asked - set(streams)
+    if streams and absent and absent == asked:
+        there, wanted = (", ".join(map(quote, sorted(names))) for names in (streams, asked))
+        click.echo(f"warning: the events are of {there}, and FROM reads {wanted}: there are none", err=True)
     return Catalogue(
         {**streams, **{name: Stream(name, {}) for name in absent}},
         default,
@@ -281,10 +286,12 @@ def print_table(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def moment(text: str | None) -> int:
-    """The time that --now gives; left out, the clock's."""
+    """The time that --now gives, as events do: ISO 8601 or microseconds; left out, the clock's."""
     clock = time.time_ns() // 1000
     if text is None:
         return clock
+    if text.removeprefix("-").isdecimal() and MIN_INSTANT <= int(text) <= MAX_INSTANT:
+        return int(text)
     try:
         return parse_instant(text, now=clock)
     except TimeError as error:

@@ -491,13 +491,19 @@ class _Checker:
             )
 
     def _circular(self, step: syntax.Step) -> None:
-        """A last step that may be missing, and a list, in one WINDOW: each would reach as far as the other."""
+        """A last step that may be missing, and a list, in one WINDOW: each would reach as far as the other.
+
+        Unless an event before the list, which is always there, is the WINDOW's first: then it ends them both.
+        """
         if not isinstance(step, syntax.Maybe):
             return
-        many = {s.variable for s in self.query.seq if isinstance(s, syntax.Many)}
+        steps = self.query.seq
+        many = {s.variable: place for place, s in enumerate(steps) if isinstance(s, syntax.Many)}
+        one = {s.variable: place for place, s in enumerate(steps) if isinstance(s, syntax.One)}
         for window in self.query.windows:
             if isinstance(window, syntax.SpanWindow) and step.variable in window.variables:
-                lists = _marked(v for v in window.variables if v in many)
+                first = min((one[v] for v in window.variables if v in one), default=len(steps))
+                lists = _marked(v for v in window.variables if v in many and many[v] < first)
                 if lists:
                     message = f"how far ?{step.variable}? reaches depends on {lists}, which depends on it (rule S4)"
                     self.report("circular", message, window.span, "give them WINDOWs of their own")
@@ -655,17 +661,22 @@ class _Checker:
                     "having", "HAVING needs a moving window, or a step of many events", query.spans.get("having")
                 )
         if self._window is not None and self._window.kind in ("batch", "session"):
-            grouped = {(a.variable, a.name) for a in query.group_by}
+            grouped = [self._meant(a) for a in query.group_by]
             for e in _outside(
                 [*(s.expression for s in query.select), *([query.having] if query.having is not None else [])]
             ):
-                if (e.variable, e.name) not in grouped:
+                if self._meant(e) not in grouped:
                     self.report(
                         "not-grouped",
                         f"?{e.variable}.{e.name} is not grouped by, and a window has many events (rule W7)",
                         e.span,
                         f"add GROUP BY ?{e.variable}.{e.name}, or take an aggregate of it",
                     )
+
+    def _meant(self, attribute: syntax.Attribute) -> tuple[str, Mapping[str, str] | str]:
+        """An attribute, whatever it is called here."""
+        resolved = self.attributes.get((attribute.variable, attribute.name))
+        return attribute.variable, attribute.name if resolved is None else resolved.names
 
     def _groups(self, typer: Typer) -> None:
         taken: set[str] = set()

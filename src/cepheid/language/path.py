@@ -437,6 +437,9 @@ def syntax_fault(group: syntax.PathGroup, prefixes: Mapping[str, str]) -> PathFa
     head = "ASK {\n"
     try:
         pyoxigraph.Store().query(f"{head}{group.text}\n}}", prefixes=dict(prefixes))
+    except ValueError as error:
+        message = f"a prefix does not stand for an absolute IRI: {error}"
+        return PathFault("not-an-iri", message, group.span, "such as PREFIX bd: <http://example.org/plant#>")
     except SyntaxError as error:
         found = re.match(r"error at (\d+):(\d+): (.*)", str(error), re.DOTALL)
         if found is None:

@@ -68,11 +68,17 @@ def _in_stream(catalogue: Catalogue, query: Query, stream: Stream, name: str) ->
     if ":" in name:
         iri = expand(name, {**catalogue.prefixes, **dict(query.prefixes)})
         attribute = catalogue.properties.get(stream.name, {}).get(iri or "")
-        return (attribute, ValueType.of(stream.attributes[attribute])) if attribute else (None, None)
-    for attribute, kind in stream.attributes.items():
+        if attribute is None or attribute not in stream.attributes:
+            return None, None
+        return attribute, _type_of(stream, attribute)
+    for attribute in stream.attributes:
         if name == attribute or name in stream.spellings.get(attribute, ()):
-            return attribute, ValueType.of(kind)
+            return attribute, _type_of(stream, attribute)
     return None, None
+
+
+def _type_of(stream: Stream, attribute: str) -> ValueType:
+    return ValueType.NULL if attribute in stream.nulls else ValueType.of(stream.attributes[attribute])
 
 
 def expand(name: str, prefixes: Mapping[str, str]) -> str | None:

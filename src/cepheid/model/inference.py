@@ -12,18 +12,18 @@ What shows a type:
   one column with it.
 - Parquet: the file's own schema.
 
-Int and float together are float. Other mixtures are an error that names both lines. An attribute that is always null is
-a string, or has the type that other streams give it, if they agree.
+Int and float together are float. Other mixtures are an error that names both lines. An attribute that is always null
+has the type that other streams give it, if they agree; else nulls are all that is known of it (`Stream.nulls`).
 
-A record that names no stream belongs to the only one. If no record names any, the stream is named after the file, or
-"events" if there are several files or it is standard input.
+A record that names no stream belongs to the only one. If no record names any, that is the only one that is asked for;
+or else it is named after the file, or "events" if there are several files or it is standard input.
 
 A record that can be no event of any stream (no time, NaN, an object as a value) has no say; it will be a dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -53,8 +53,10 @@ class MixedTypes(ValueError):
     """Values of one attribute, or ids of one stream, that are of different types; the message names two lines."""
 
 
-def infer(sources: Iterable[Source], file_format: Format | None = None) -> tuple[Stream, ...]:
-    """The streams that files show, in the order of their first records.
+def infer(
+    sources: Iterable[Source], file_format: Format | None = None, asked: Collection[str] = ()
+) -> tuple[Stream, ...]:
+    """The streams that files show, in the order of their first records; `asked` are the names of those that are read.
 
     The files are read to their ends, and will be read again for the events: see `rereadable`.
     """
@@ -64,9 +66,10 @@ def infer(sources: Iterable[Source], file_format: Format | None = None) -> tuple
         if file.is_once_only:
             raise ValueError(f"{file.name} can be read only once; wrap the files in rereadable()")
         _Survey(file, position).run(events, misfits)
-    streams = events.by_stream(_default_name(files))
+    default = next(iter(asked)) if len(asked) == 1 else _default_name(files)
+    streams = events.by_stream(default)
     # Attributes that only misfits have are known too, so that each misfit is refused for what is wrong with it.
-    guesses = misfits.by_stream(next(iter(streams)) if len(streams) == 1 else _default_name(files))
+    guesses = misfits.by_stream(next(iter(streams)) if len(streams) == 1 else default)
     if not streams:
         streams = guesses
     for name, shape in streams.items():
@@ -196,14 +199,19 @@ def _default_name(files: Sequence[EventFile]) -> str:
 
 
 def _stream(name: str, shape: _Shape, shapes: Mapping[str, _Shape], files: Sequence[EventFile]) -> Stream:
-    attributes = {}
+    attributes: dict[str, Type | None] = {}
     for attribute, evidence in shape.attributes.items():
         try:
             kind = evidence.agreed()
         except Disagreement as error:
             raise _mixed(attribute, error, files) from None
-        attributes[attribute] = kind or _type_elsewhere(attribute, shapes) or Type.STRING
-    return Stream(name, attributes, id_kind=_id_kind(shape.ids, files))
+        attributes[attribute] = kind or _type_elsewhere(attribute, shapes)
+    return Stream(
+        name,
+        {attribute: kind or Type.STRING for attribute, kind in attributes.items()},
+        id_kind=_id_kind(shape.ids, files),
+        nulls=frozenset(attribute for attribute, kind in attributes.items() if kind is None),
+    )
 
 
 def _type_elsewhere(attribute: str, shapes: Mapping[str, _Shape]) -> Type | None:

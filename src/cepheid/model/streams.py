@@ -18,7 +18,8 @@ VALID_UNTIL: Final = "valid_until"
 class Stream:
     """One stream of events. Durations are microseconds.
 
-    `id_kind` None means: whichever of the two the stream's first event shows.
+    `id_kind` None means: whichever of the two the stream's first event shows. `nulls` are attributes that nothing is
+    known of but nulls: their type stands for any.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Stream:
     valid_for: int | None = None
     lateness: int = 0
     idle: int | None = None
+    nulls: frozenset[str] = frozenset()

@@ -80,6 +80,8 @@ def _query(graph: Graph, query: Query, streams: Mapping[str, Stream], problems: 
         return None
     if not query.inputs and graph.broken:
         return None  # its stream may be among those
+    if not query.tree.ranges and graph.default_stream not in (None, *streams):
+        return None  # there is no such stream, which is said where it is named
     catalogue = Catalogue(streams, graph.default_stream, graph.prefixes, graph.properties)
     ends = query.tree.within is not None and query.tree.within.high is not None
     checked, diagnostics = check(query.tree, catalogue, live=query.limit is None and not ends)
