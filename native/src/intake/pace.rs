@@ -29,6 +29,8 @@ pub(super) struct Pace {
     /// Whether they were made to rest, and whether they had something the last time.
     is_resting: bool,
     had: bool,
+    /// Those that have more than was read of them, which no poll tells; for their next turn.
+    held: Vec<usize>,
     last: Instant,
     close: u32,
 }
@@ -44,6 +46,7 @@ impl Pace {
             is_told: false,
             is_resting: false,
             had: false,
+            held: Vec::new(),
             last: Instant::now(),
             close: 0,
         };
@@ -78,9 +81,18 @@ impl Pace {
         self.is_told = true;
     }
 
-    /// Whether there are patient connections at work, which could rest.
-    pub(super) fn can_rest(&self) -> bool {
-        self.had && !self.is_resting
+    /// What the patient connections do.
+    pub(super) fn patients(&self) -> Patients {
+        match () {
+            () if self.is_resting => Patients::Resting,
+            () if self.had => Patients::AtWork,
+            () => Patients::Absent,
+        }
+    }
+
+    /// A patient connection has more than was read of it: that is for its next turn.
+    pub(super) fn hold(&mut self, at: usize) {
+        self.held.push(at);
     }
 
     /// Lets the patient connections have no turn for so long.
@@ -104,7 +116,8 @@ impl Pace {
             return Ok(());
         }
         (self.is_told, self.is_resting) = (false, false);
-        let mut found = 0;
+        let mut found = self.held.len();
+        self.held.drain(..).for_each(&mut queue);
         loop {
             self.patient.poll(&mut self.events, Some(Duration::ZERO))?;
             let here = self.events.iter().count();
@@ -133,6 +146,17 @@ impl Pace {
         }
         Ok(())
     }
+}
+
+/// What patient connections do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patients {
+    /// They brought nothing the last time, or there are none.
+    Absent,
+    /// They have their turns, and could rest.
+    AtWork,
+    /// They rest.
+    Resting,
 }
 
 /// Waits until something can be read, or for so long.
@@ -239,13 +263,32 @@ mod tests {
             match round % 50 {
                 49 => std::thread::sleep(8 * APART),
                 20 => {
-                    assert!(pace.can_rest());
+                    assert_eq!(pace.patients(), Patients::AtWork);
                     pace.rest(quick.registry(), 4 * APART).unwrap();
-                    assert!(!pace.can_rest());
+                    assert_eq!(pace.patients(), Patients::Resting);
                 }
                 _ => {}
             }
         }
         assert!(was_paced);
+    }
+
+    #[test]
+    fn what_is_held_has_its_turn_when_the_rest_is_over() {
+        let quick = Poll::new().unwrap();
+        let mut pace = Pace::new(quick.registry(), Token(99)).unwrap();
+        pace.rest(quick.registry(), 4 * APART).unwrap();
+        pace.hold(7);
+        let began = Instant::now();
+        let mut told = Vec::new();
+        while told.is_empty() && began.elapsed() < Duration::from_secs(5) {
+            pace.turn(quick.registry(), |at| told.push(at)).unwrap();
+        }
+        assert_eq!(told, [7]);
+        assert!(began.elapsed() >= 3 * APART);
+        assert_eq!(pace.patients(), Patients::AtWork);
+        pace.rest(quick.registry(), Duration::ZERO).unwrap();
+        pace.turn(quick.registry(), |at| told.push(at)).unwrap();
+        assert_eq!((told, pace.patients()), (vec![7], Patients::Absent));
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! What does not come in can't be judged, so the intake is above all levels. But a supplier that floods would then take a core
 //! from the most important of them. So the intake may be busy for a share of each period (scheduling.rs). Beyond that patient
-//! connections (pace.rs) wait for the next one; where there are none, or that is not enough, it goes on as an ordinary thread until
-//! then, in the time that the levels leave.
+//! connections (pace.rs) wait for the next one, and what is left of the period is for the others, up to a larger share. Where that
+//! is used up too, or there are no patient connections, it goes on as an ordinary thread until the next period, in the time that the
+//! levels leave.
 
+use std::time::Duration;
+
+use super::pace::Patients;
 use crate::service::scheduling::{Busy, monotonic};
 
 /// The share of a period that the intake has at its priority, in per mille of one core.
 const SHARE: u64 = 600;
+/// The same while patient connections rest: what highest events need is not taken from them by those that can wait.
+const URGENT_SHARE: u64 = 850;
 
 /// Gives this thread a real-time priority, but none that it starts; whether it could.
 pub(super) fn become_realtime(priority: i32) -> bool {
@@ -64,21 +70,37 @@ impl Rank {
         self.busy.leave_out(nanoseconds);
     }
 
-    /// A turn has ended. If its share is used up: for how many nanoseconds patient connections are to rest, where they can.
-    pub(super) fn account(&mut self, can_rest: bool) -> Option<u64> {
+    /// A turn has ended.
+    pub(super) fn account(&mut self, patients: Patients) -> Verdict {
+        let now = monotonic();
         if self.ordinary_until.is_some() {
             // The time of an ordinary thread takes nothing from the levels.
-            self.busy.begin(SHARE, monotonic());
-            return None;
+            self.busy.begin(SHARE, now);
+            return Verdict::GoOn;
         }
-        let now = monotonic();
-        let until = self.busy.account(SHARE, now)?;
-        if can_rest {
-            return Some(until.saturating_sub(now));
+        let Some(until) = self.busy.account(SHARE, now) else {
+            return Verdict::GoOn;
+        };
+        match patients {
+            Patients::AtWork => return Verdict::Rest(Duration::from_nanos(until.saturating_sub(now))),
+            Patients::Resting if !self.busy.is_beyond(URGENT_SHARE) => return Verdict::GoOn,
+            Patients::Resting | Patients::Absent => {}
         }
         if schedule(libc::SCHED_OTHER, 0) {
             self.ordinary_until = Some(until);
+            return Verdict::Ordinary;
         }
-        None
+        Verdict::GoOn
     }
+}
+
+/// What follows from how long the intake has been busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    GoOn,
+    /// Patient connections are to rest for so long.
+    Rest(Duration),
+    /// It has become an ordinary thread until the next period.
+    Ordinary,
 }

@@ -19,8 +19,8 @@ use super::connection::{Connection, Mode, Stream};
 use super::dead::DeadLetters;
 use super::decode::Decoder;
 use super::listen::{Listener, raise_file_limit};
-use super::pace::Pace;
-use super::rank::{Rank, become_realtime};
+use super::pace::{Pace, Patients};
+use super::rank::{Rank, Verdict, become_realtime};
 use super::readers;
 use super::reload::Signal;
 use super::sequencer::Sequencer;
@@ -71,6 +71,10 @@ pub struct Counters {
     pub reload_error: Option<String>,
     /// How often segments that are not to be kept could not be removed.
     pub retention_failures: u64,
+    /// How often patient connections had to wait for the next period, because the intake's share of this one was used up.
+    pub rests: u64,
+    /// How often that was not enough, and it lost its priority until the next one.
+    pub ordinary: u64,
 }
 
 /// The intake.
@@ -258,12 +262,10 @@ impl Server {
             if self.last_tick.elapsed() >= TICK {
                 self.tick();
             }
-            if let Some(rank) = &mut rank
-                && let Some(rest) = rank.account(self.pace.can_rest())
-            {
-                self.pace
-                    .rest(self.poll.registry(), Duration::from_nanos(rest))
-                    .map_err(|error| format!("epoll: {error}"))?;
+            match rank.as_mut().map(|rank| rank.account(self.pace.patients())) {
+                Some(Verdict::Rest(span)) => self.rest(span).map_err(|error| format!("epoll: {error}"))?,
+                Some(Verdict::Ordinary) => self.counters.ordinary += 1,
+                Some(Verdict::GoOn) | None => {}
             }
         }
     }
@@ -343,6 +345,31 @@ impl Server {
             ..
         } = self;
         pace.turn(poll.registry(), |at| queue(connections, ready, at))
+    }
+
+    /// Lets patient connections have no turn for so long, also those that are in the middle of something.
+    fn rest(&mut self, span: Duration) -> io::Result<()> {
+        self.counters.rests += 1;
+        for _ in 0..self.ready.len() {
+            let Some(at) = self.ready.pop_front() else { break };
+            match self.connections[at].as_mut() {
+                Some(connection) if connection.is_patient => {
+                    connection.queued = false;
+                    self.pace.hold(at);
+                }
+                _ => self.ready.push_back(at),
+            }
+        }
+        self.pace.rest(self.poll.registry(), span)
+    }
+
+    /// Gives a connection that has more another turn: at once, or when patient ones have theirs again.
+    pub(super) fn queue_again(&mut self, at: usize, is_patient: bool) {
+        if is_patient && self.pace.patients() == Patients::Resting {
+            self.pace.hold(at);
+        } else {
+            self.queue(at);
+        }
     }
 
     /// Has a connection wait with its events from now on, or not any more.

@@ -62,7 +62,7 @@ impl Server {
             self.connections[at] = Some(connection);
             match keep {
                 _ if !alive => self.close(at),
-                Keep::Queued => self.queue(at),
+                Keep::Queued => self.queue_again(at, is_patient),
                 Keep::Stalled => self.stalled.push(at),
                 Keep::Closed => self.close(at),
                 Keep::Idle | Keep::Elsewhere => {}

@@ -205,6 +205,11 @@ impl Busy {
         (self.spent >= budget(share)).then_some((self.period + 1) * PERIOD)
     }
 
+    /// Whether it has spent a share of this period, as far as is accounted.
+    pub fn is_beyond(&self, share: u64) -> bool {
+        self.spent >= budget(share)
+    }
+
     /// So much of the time since the last call was not its own.
     pub fn leave_out(&mut self, nanoseconds: u64) {
         self.since += nanoseconds;
@@ -280,6 +285,7 @@ mod tests {
         busy.begin(850, start + 9_000_000);
         assert_eq!(busy.account(850, start + 9_400_000), None);
         assert_eq!(busy.account(850, start + 9_600_000), Some(start + PERIOD));
+        assert!(busy.is_beyond(860) && !busy.is_beyond(870));
         busy.begin(850, start + PERIOD);
         assert_eq!(busy.account(850, start + PERIOD + 1_000), None);
         // An operator that ran for 40 ms: 8.5 of each 10 were its share, so 6 are owed of the next period.
