@@ -133,9 +133,10 @@ def test_the_table_of_parts() -> None:
         table(
             [
                 Status("archive", "background", "running", 1200, 300.0, 7, None),
-                Status("rising", "high", "failed", 0, 0.0, None, "the broker is away"),
+                Status("rising", "high", "waiting", 0, 0.0, None, "the broker is away"),
             ]
         )
     )
     assert lines[1].split() == ["archive", "background", "running", "1,200", "300", "7"]
+    assert lines[2].split()[:4] == ["rising", "high", "waiting", "0"]
     assert lines[2].endswith("the broker is away")
