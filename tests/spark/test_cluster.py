@@ -28,6 +28,7 @@ from cepheid.service.supplier import Supplier
 from tests.conftest import JAVA_FOR_TESTS
 from tests.history.test_log_source import TOKEN, push
 from tests.service.intakes import air, starting
+from tests.spark.on_cluster import LEVELS
 from tests.spark.suite import ON_CLUSTER, by_name
 from tests.spark.test_matching import QUERIES, expected
 from tests.spark.test_streaming import NOW, arrivals, delta_rows, finished, write
@@ -121,7 +122,9 @@ def test_matches_are_made_in_the_executors(master: str, tmp_path: Path) -> None:
             stats, past = both.map(lambda words: run("cepheid.cli.main", *words, *options), commands)
     for done in program, pipeline, stats, past:
         assert done.returncode == 0, done.stdout
-    batch, log, stream = (json.loads(line) for line in program.stdout.splitlines() if line.startswith("{"))
+    scheduler, batch, log, stream = (json.loads(line) for line in program.stdout.splitlines() if line.startswith("{"))
+    # Spark has read the file of pools: a level has eight times the share of the next lower.
+    assert scheduler == {"scheduling": "FAIR", "pools": dict(zip(LEVELS, ([64, 1], [8, 1], [1, 0]), strict=True))}
     for name, text in QUERIES.items():
         assert batch["batch"][name] == sorted(m.id for m in expected(text, NOW)), name
     assert len(batch["executors"]) == 2
