@@ -32,8 +32,14 @@ def kept(spark: SparkSession, folder: Path, sensors: int) -> list[int]:
 
 
 def bytes_after(spark: SparkSession, checkpoint: Path, batch: int) -> int:
-    """What the matchers hold after a batch, without what the checkpoint keeps of batches before."""
-    state = spark.read.format("statestore").option("path", str(checkpoint)).option("batchId", batch)
-    chunks = state.option("stateVarName", "chunks").load()
-    found = chunks.selectExpr("coalesce(sum(length(user_map_value.content)), 0) AS bytes").first()
-    return int(found["bytes"]) if found is not None else 0
+    """What the buckets hold after a batch, all of it; without what the checkpoint keeps of batches before."""
+    sizes = {
+        "chunks": "octet_length(user_map_key.name) + octet_length(user_map_value.content)",
+        "progress": "octet_length(value.progress) + octet_length(value.head)",
+    }
+    held = 0
+    for variable, size in sizes.items():
+        state = spark.read.format("statestore").option("path", str(checkpoint)).option("batchId", batch)
+        found = state.option("stateVarName", variable).load().selectExpr(f"coalesce(sum({size}), 0)").first()
+        held += 0 if found is None else int(found[0])
+    return held

@@ -42,6 +42,9 @@ queries:
 consumers:
   watch: {input: rising}
 """
+STRONG: Final = """
+  strong: {text: "SELECT ?e.flow FROM (?e, air) WITHIN [1970-01-01, ) FILTER (?e.flow > 11)"}
+"""
 #: How long a loaded machine may take to start Spark and have it do its first work.
 PATIENCE: Final = 240.0
 
@@ -77,6 +80,15 @@ def push(folder: Path, numbers: range) -> None:
     with Supplier(f"unix:{folder / 'intake.sock'}", patience=PATIENCE) as supplier:
         supplier.push_many(events)
         supplier.flush()
+
+
+def hang_up(folder: Path, process: subprocess.Popen[bytes], text: str, *words: str) -> None:
+    """Has a run go on with another application file, until all of these words were said of it."""
+    said = folder / "said"
+    before = len(said.read_text())
+    (folder / "app.yaml").write_text(text)
+    process.send_signal(signal.SIGHUP)
+    until(lambda: all(word in said.read_text()[before:] for word in words), process, folder)
 
 
 def driver(run: int) -> int:
@@ -116,6 +128,13 @@ def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
             until(lambda: not seen.is_alive(), process, tmp_path)
         assert {r.id for r in received} <= set(ids(matches))
         assert len({r.id for r in received}) == 5
+        # On SIGHUP service and pipeline go on with what is in the file now; with a wrong one, as before.
+        wrong, more = APP.replace("?q.flow >", "?q.flo >"), APP.replace("\nconsumers:", f"{STRONG}consumers:")
+        hang_up(tmp_path, process, wrong, "nothing was changed", "the application was not applied")
+        hang_up(tmp_path, process, more, "added: strong", "the application was applied")
+        strong = [i for i in range(200) if i * i % 13 > 11]
+        until(lambda: len(ids(tmp_path / "archive" / "_matches" / "strong")) == len(strong), process, tmp_path)
+        hang_up(tmp_path, process, APP, "removed: strong", "the application was applied")
     assert process.returncode == 0
     assert "the pipeline died with code -9, and is started again" in (tmp_path / "said").read_text()
 
@@ -133,9 +152,10 @@ def test_the_table_of_parts() -> None:
         table(
             [
                 Status("archive", "background", "running", 1200, 300.0, 7, None),
-                Status("rising", "high", "failed", 0, 0.0, None, "the broker is away"),
+                Status("rising", "high", "waiting", 0, 0.0, None, "the broker is away"),
             ]
         )
     )
     assert lines[1].split() == ["archive", "background", "running", "1,200", "300", "7"]
+    assert lines[2].split()[:4] == ["rising", "high", "waiting", "0"]
     assert lines[2].endswith("the broker is away")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pyspark.errors import StreamingQueryException
-
-from cepheid.history.pipeline import Pipeline
+from cepheid.history.pipeline import PartFailed, Pipeline
 
 
 def go_through(pipeline: Pipeline) -> None:
@@ -16,7 +14,7 @@ def go_through(pipeline: Pipeline) -> None:
         pipeline.tend()
         try:
             pipeline.process_all()
-        except StreamingQueryException:
+        except PartFailed:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
@@ -179,21 +180,44 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(
     assert all(line["select"]["rise"] > 5 for line in told)
 
 
-def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path) -> None:
-    """The archive gains a column; what came before has null there."""
-    text = dedent(APP).removesuffix("queries:\n")
+def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive gains a column; what came before has null there, until it is older than the archive keeps."""
+    text, today = dedent(APP).removesuffix("queries:\n"), time.time_ns() // 1000
     (tmp_path / "app.yaml").write_text(text)
     app = load(tmp_path / "app.yaml")
     with start(config_of(app)):
         push(tmp_path, [air(1, 10, 1.0)])
     with Pipeline(spark, app) as pipeline:
         pipeline.process_all()
-    (tmp_path / "app.yaml").write_text(text.replace("flow: float", "flow: float, unit: string"))
+    text = text.replace("flow: float", "flow: float, unit: string")
+    (tmp_path / "app.yaml").write_text(text)
     app = load(tmp_path / "app.yaml")
-    with start(config_of(app)):
-        push(tmp_path, [Event("air", 2, 20, {"sensor": "D2", "flow": 2.0, "unit": "cfm"})])
-    with Pipeline(spark, app) as pipeline:
+
+    def kept() -> list[tuple[Any, ...]]:
+        rows = read(spark, archive_of(app), app.graph.streams["air"]).orderBy("id").select("id", "flow", "unit")
+        return [tuple(row) for row in rows.collect()]
+
+    said: list[str] = []
+    with start(config_of(app)), Pipeline(spark, app, say=said.append) as pipeline:
+        push(tmp_path, [Event("air", 2, today, {"sensor": "D2", "flow": 2.0, "unit": "cfm"})])
         pipeline.process_all()
         assert not pipeline.down
-    rows = read(spark, archive_of(app), app.graph.streams["air"]).orderBy("id").select("id", "flow", "unit").collect()
-    assert [tuple(row) for row in rows] == [(1, 1.0, None), (2, 2.0, "cfm")]
+        assert kept() == [(1, 1.0, None), (2, 2.0, "cfm")]
+        (tmp_path / "app.yaml").write_text(text.replace("{path: archive}", "{path: archive, retain: 30d}"))
+        assert not any(pipeline.apply(load(tmp_path / "app.yaml")).values())
+        pipeline._aged -= 3500
+        pipeline.tend()
+        assert len(kept()) == 2  # it looks once an hour
+        pipeline._aged -= 3600
+        pipeline.tend()
+        # What is archived meanwhile goes into the same table.
+        push(tmp_path, [Event("air", 3, today + 1, {"sensor": "D3", "flow": 3.0, "unit": "cfm"})])
+        pipeline.process_all()
+        assert kept() == [(2, 2.0, "cfm"), (3, 3.0, "cfm")]
+        assert not said
+        # What can't be removed is said, and ends nothing.
+        monkeypatch.setattr(pipeline_module, "remove_before", lambda *_: spark.sql("SELECT * FROM damaged"))
+        pipeline._aged -= 3600
+        pipeline.tend()
+        (line,) = said
+        assert line.startswith("what the archive is not to keep any more can't be removed yet: [TABLE_OR_VIEW")

@@ -92,30 +92,47 @@ def test_from_topic_to_topic(spark: SparkSession, tmp_path: Path, brokers: str) 
 
 REAL_TIME = """
     name: plant
+    prefixes: {{"": "http://x#"}}
     streams:
       air:
         attributes: {{sensor: string, flow: float}}
+        semantics: {{sensor: {{property: ":src", entity: ":{{value}}"}}}}
         source: {{kind: kafka, brokers: "{brokers}", topic: readings}}
+    knowledge: {{sources: [kb.ttl], reasoning: none}}
     queries:
       strong:
         real_time: true
         sink: {{kind: kafka, brokers: "{brokers}", topic: strong}}
-        text: "SELECT ?e.flow WITHIN [1970-01-01, ) FILTER (?e.flow > 3)"
+        text: |
+          SELECT ?e.flow WITHIN [1970-01-01, ) FILTER (?e.flow > 3)
+          PATH {{?e :src ?s . ?s :in ?r . ?r a :Office}}
+"""
+#: D3 is in no room.
+ROOMS = """@prefix : <http://x#> .
+:D0 :in :r0 . :D1 :in :r1 . :D2 :in :r2 . :r0 a :Office . :r1 a :Hall . :r2 a :Office .
 """
 
 
-def test_in_real_time_mode(spark: SparkSession, tmp_path: Path, brokers: str) -> None:
-    """Really under `trigger(realTime=...)`: matches are there long before the first batch has ended."""
+def test_in_real_time_mode(spark: SparkSession, tmp_path: Path, brokers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Really under `trigger(realTime=...)`: matches are there long before the first batch has ended.
+
+    What is known is joined, as of a PATH with more keys than a condition takes.
+    """
+    monkeypatch.setattr("cepheid.spark.knowledge._MOST_LISTED", 0)
+    (tmp_path / "kb.ttl").write_text(ROOMS)
     (tmp_path / "app.yaml").write_text(dedent(REAL_TIME).format(brokers=brokers))
     app = load(tmp_path / "app.yaml")
     admin = AdminClient({"bootstrap.servers": brokers})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in ("readings", "strong")]).values():
         made.result()
-    events = [Event("air", i, i * 1_000_000, {"sensor": f"D{i % 2}", "flow": float(i * i % 7)}) for i in range(40)]
+    events = [Event("air", i, i * 1_000_000, {"sensor": f"D{i % 4}", "flow": float(i * i % 7)}) for i in range(60)]
     matcher = Matcher(app.plan().queries["strong"], 0)
     matcher.push(events)
-    wanted = {match.id for match in matcher.advance(None)}
-    assert len(wanted) > 10
+    matches = {match.id: match.events["e"] for match in matcher.advance(None)}
+    in_offices = {("air", i) for i in range(60) if i * i % 7 > 3 and i % 4 in (0, 2)}
+    assert set(matches.values()) == in_offices
+    wanted = set(matches)
+    assert len(wanted) > 6
     producer = Producer({"bootstrap.servers": brokers})
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["strong"])
@@ -135,12 +152,14 @@ def test_in_real_time_mode(spark: SparkSession, tmp_path: Path, brokers: str) ->
                 found.add((message.key() or b"").decode())
         assert part.query.exception() is None
         assert part.query.lastProgress is None  # the first batch is still going on
+        assert "BroadcastHashJoin" in part.query._jsq.explainInternal(False)
     consumer.close()
     assert found == wanted
 
 
 def test_a_query_that_can_not_run_in_real_time_mode(spark: SparkSession, tmp_path: Path) -> None:
     text = dedent(REAL_TIME).format(brokers="localhost:1").replace("?e.flow > 3", "?e.flow * 2 > 3")
+    (tmp_path / "kb.ttl").write_text(ROOMS)
     (tmp_path / "app.yaml").write_text(text)
     with pytest.raises(NotOnSpark, match=r"'strong' can't run in Real-Time Mode\. FILTER: arithmetic"):
         Pipeline(spark, load(tmp_path / "app.yaml"))

@@ -1,6 +1,7 @@
 """A query over the log into a Delta table, as a program: `python -m tests.spark.killed_stream LOG FOLDER PARTITIONS`.
 
-It reads what the log has and ends. Until then it kills one of its Python workers after each batch, three in all.
+It reads what the log has and ends. Meanwhile it kills all of its Python workers, in the middle of two batches, and says
+so when tasks have failed of it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from pyspark import StatusTracker
+from pyspark.sql.streaming.query import StreamingQuery
 
 import cepheid.spark
 from cepheid.history.log_source import register
@@ -24,7 +29,7 @@ QUERY: Final = """SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?
 
 
 def main(log: str, folder: str, partitions: str) -> None:
-    settings = {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": partitions}
+    settings = {"spark.master": "local[2,8]", "spark.sql.shuffle.partitions": partitions}
     spark = session("killed", **SPARK_FOR_TESTS | settings)
     register(spark)
     options = {"path": log, "stream": "air", "lateness": "10us", "eventsPerBatch": "100", "eventsPerTask": "60"}
@@ -36,18 +41,44 @@ def main(log: str, folder: str, partitions: str) -> None:
     )
     writer = matches.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
     query = writer.format("delta").start(f"{folder}/matches")
-    threading.Thread(target=kill_workers, args=(Path(folder) / "checkpoint" / "commits", 3), daemon=True).start()
+    killing = spark.sparkContext.statusTracker(), query, Path(folder) / "checkpoint", 2
+    threading.Thread(target=kill_workers, args=killing, daemon=True).start()
     query.awaitTermination()
 
 
-def kill_workers(commits: Path, most: int) -> None:
-    batches = len(list(commits.glob("[0-9]*")))
+def kill_workers(tracker: StatusTracker, query: StreamingQuery, checkpoint: Path, most: int) -> None:
+    """Kills all workers while tasks of a batch run, again until that has made one fail; then in the next batch."""
+    hit, before = -1, 0
     while most:
-        if len(list(commits.glob("[0-9]*"))) > batches and (found := workers()):
-            os.kill(found[-1], signal.SIGKILL)
-            print("killed a worker", flush=True)
-            most, batches = most - 1, len(list(commits.glob("[0-9]*")))
-        time.sleep(0.05)
+        batch, (active, failed) = under_way(checkpoint), tasks(tracker, query)
+        if batch > hit and failed > before:
+            print(f"workers were killed in batch {batch}, and tasks failed: {failed - before}", flush=True)
+            hit, most = batch, most - 1
+        elif batch > hit and active:  # else they may be at work for the driver, which plans
+            for pid in workers():
+                with suppress(ProcessLookupError):  # it ended
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.3)  # until Spark has noticed
+        elif batch == hit:
+            before = failed
+        time.sleep(0.01)
+
+
+def under_way(checkpoint: Path) -> int:
+    """The number of the batch that is begun and not committed; -1 if there is none."""
+    begun, ended = (
+        max((int(file.name) for file in (checkpoint / folder).glob("[0-9]*") if file.name.isdecimal()), default=-1)
+        for folder in ("offsets", "commits")
+    )
+    return begun if begun > ended else -1
+
+
+def tasks(tracker: StatusTracker, query: StreamingQuery) -> tuple[int, int]:
+    """How many tasks of a query are at work, and how many have failed so far."""
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(query.runId)))
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    found = [info for info in map(tracker.getStageInfo, stages) if info is not None]
+    return sum(info.numActiveTasks for info in found), sum(info.numFailedTasks for info in found)
 
 
 def workers() -> list[int]:

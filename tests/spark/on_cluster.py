@@ -1,7 +1,7 @@
 """The suite of queries on a cluster, as a program: `python -m tests.spark.on_cluster MASTER FOLDER LOG`.
 
-It prints as JSON the matches of a batch and the processes that made them, the events of a log over TCP and the
-processes that read them, and kills an executor while the suite runs as a stream.
+It prints as JSON how its scheduler shares cores, the matches of a batch and the processes that made them, the events of
+a log over TCP and the processes that read them, and kills an executor while the suite runs as a stream.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from cepheid.history.log_source import register
 from cepheid.spark.clocks import Live
+from cepheid.spark.pools import pools
 from cepheid.spark.session import session
 from tests.conftest import JAVA_FOR_TESTS, SPARK_FOR_TESTS
 from tests.history.test_log_source import TOKEN
 from tests.spark.suite import ON_CLUSTER, by_name, together
 from tests.spark.test_streaming import SCHEMA, read
+
+#: The levels of its scheduler pools, highest first.
+LEVELS: Final = ("urgent", "<high>", "background")
 
 
 def executor() -> int:
@@ -50,7 +55,11 @@ def main(master: str, folder: str, address: str) -> None:
     # Both executors get something to do, though what there is would fit one task.
     even = {"spark.sql.adaptive.enabled": "false", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
     even["spark.executor.extraJavaOptions"] = JAVA_FOR_TESTS
-    spark = session("cluster", **SPARK_FOR_TESTS | loopback | settings | even)
+    spark = session("cluster", **SPARK_FOR_TESTS | loopback | settings | even | pools(LEVELS, Path(folder)))
+    context = spark.sparkContext._jsc.sc()
+    shares = {level: context.getPoolForName(level).get() for level in LEVELS}
+    weights = {level: (pool.weight(), pool.minShare()) for level, pool in shares.items()}
+    print(json.dumps({"scheduling": context.getSchedulingMode().toString(), "pools": weights}), flush=True)
     matches = together(spark.read.schema(SCHEMA).json(f"{folder}/in"))
     rows = matches.mapInArrow(signed, "name STRING, id STRING, executor BIGINT").collect()
     executors = sorted({row["executor"] for row in rows})

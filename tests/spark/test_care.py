@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from cepheid.model.files import event_file
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_instant
 from cepheid.model.types import Type
-from cepheid.spark.archive import Archive, read
-from cepheid.spark.care import CantCompact, compact, export, remove_before, stats
+from cepheid.spark.archive import DEAD_LETTERS, Archive, read
+from cepheid.spark.care import CantCompact, compact, export, stats
 from cepheid.spark.pipeline import archive_files
 
 AIR = Stream("air", {"room": Type.STRING, "levels": Type.FLOAT_ARRAY})
@@ -54,13 +55,11 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
     assert air.size is not None
     assert air.size > 1000
     assert (letters.rows, letters.files) == (1, 1)
-    (tmp_path / "app.yaml").write_text(
-        "name: a\nstreams: {air: {attributes: {room: string, levels: array<float>}}}\narchive: {path: archive}\n"
-    )
+    app = "name: a\nstreams: {air: {attributes: {room: string, levels: array<float>}}}\narchive: {path: archive}\n"
+    (tmp_path / "app.yaml").write_text(app)
     told = called("stats", tmp_path / "app.yaml").splitlines()
     assert told[1].split()[:5] == ["air", "6", "0", "2", "6"]
     assert told[1].endswith("2012-05-07 09:00:00, 2012-05-08 09:00:02")
-    assert "air: 6 files, now 2\n" in called("compact", tmp_path / "app.yaml")
     called("export", tmp_path / "app.yaml", "air", tmp_path / "one", "--from", "2012-05-08", "--format", "jsonl")
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "one").glob("*.jsonl")) == 3
     export(read(spark, archive, AIR), AIR, tmp_path / "lines", "jsonl")
@@ -73,7 +72,12 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
     assert event_file(str(cells), "csv") is not None
     assert '"[1.0,2.5]"' in cells.read_text()
     noon = parse_instant("2012-05-08T12:00Z")
-    assert remove_before(spark, archive, [AIR], noon)["air"] == 3
+    age = time.time_ns() // 1000 - noon
+    (tmp_path / "app.yaml").write_text(app.replace("{path: archive}", f"{{path: archive, retain: {age}us}}"))
+    told = called("compact", tmp_path / "app.yaml").splitlines()
+    assert "air: 3 rows of days before 2012-05-08 removed" in told
+    assert f"{DEAD_LETTERS}: 0 rows of days before 2012-05-08 removed" in told
+    assert "air: 3 files, now 1" in told
     assert sorted(row["id"] for row in read(spark, archive, AIR).collect()) == [1, 3, 5]
 
 

@@ -76,8 +76,8 @@ def _for_executors(spark: SparkSession, address: str) -> str:
             "`listen: tcp:host:port`, and both CEPHEID_TOKEN; or run on this machine alone, without --master"
         )
     host, port = target
-    if _is_any(host):  # the service is beside the driver, which executors reach
-        host = spark.sparkContext.getConf().get("spark.driver.host") or host
+    if _is_any(host):  # the service is beside the driver, which executors reach; Spark writes IPv6 in brackets
+        host = (spark.sparkContext.getConf().get("spark.driver.host") or host).strip("[]")
     return f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}"
 
 

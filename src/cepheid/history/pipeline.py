@@ -266,11 +266,7 @@ class Pipeline:
         self._tell()
         if setting.log is not None and setting.log.folder.is_dir():  # else the service is elsewhere
             self._restore(setting.log.folder)
-        section = setting.app.sections.archive
-        if section is not None and section.retain is not None and time.monotonic() - self._aged >= _AGEING:
-            self._aged = time.monotonic()
-            keep_from = time.time_ns() // 1000 - section.retain
-            remove_before(self._spark, archive_of(setting.app), streams_of(setting.plan), keep_from)
+        self._forget()
 
     def _tend_part(self, part: Part) -> None:
         if part.query is not None and not part.query.isActive:
@@ -330,6 +326,19 @@ class Pipeline:
         if said is not None and said != self._restored:
             self._say(said)
         self._restored = said
+
+    def _forget(self) -> None:
+        """Removes what is older than the archive is to keep, every now and then."""
+        setting = self._setting
+        section = setting.app.sections.archive
+        if section is None or section.retain is None or time.monotonic() - self._aged < _AGEING:
+            return
+        self._aged = time.monotonic()
+        keep_from = time.time_ns() // 1000 - section.retain
+        try:
+            remove_before(self._spark, archive_of(setting.app), streams_of(setting.plan), keep_from)
+        except (OSError, ValueError, Py4JError, PySparkException) as error:  # a damaged table, or one changed meanwhile
+            self._say(f"what the archive is not to keep any more can't be removed yet: {explained(str(error))}")
 
     def _tell(self) -> None:
         """Says how far it is where the service's page of metrics looks; without a log, as such a page."""
