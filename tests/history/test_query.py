@@ -25,7 +25,8 @@ from cepheid.history.asked import asked
 from cepheid.history.damage import ArchiveDamaged
 from cepheid.history.follow import follow
 from cepheid.history.log_place import LogPlace
-from cepheid.history.past import ArchiveAbsent, ArchiveDiffers, NothingToAsk
+from cepheid.history.past import ArchiveDiffers, NothingToAsk
+from cepheid.history.reached import ArchiveAbsent
 from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
 from cepheid.model.time import parse_instant

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from cepheid._native import log_restore
+from cepheid.history.reached import check_reached
 from cepheid.model.streams import Stream
 from cepheid.service import schemas
 from cepheid.service.log import extent
@@ -33,7 +34,10 @@ def wanted(log: Path) -> int | None:
 
 
 def restore(spark: SparkSession, log: Path, archive: Archive, streams: Sequence[Stream]) -> str | None:
-    """Brings back what is wanted, and says what that was; None if nothing is."""
+    """Brings back what is wanted, and says what that was; None if nothing is.
+
+    Raises what past.py and reached.py do where the archive is not there, or not what was archived: the lane waits.
+    """
     start, folder = wanted(log), log / "restored"
     if start is None:
         shutil.rmtree(folder, ignore_errors=True)  # who reads it has it open
@@ -41,13 +45,16 @@ def restore(spark: SparkSession, log: Path, archive: Archive, streams: Sequence[
     first = extent(log).first
     if start >= first or (folder / f"{start:020}.log").exists():
         return None
+    check_reached(spark, archive, log, streams)
     declared = [declared_for_spark(stream) for stream in streams]
     described = json.dumps([schemas.describe(stream) for stream in declared])
     rows = heapq.merge(*(_rows(spark, archive, declared, place, start, first) for place in range(len(declared))))
     count = log_restore(log, start, first, described, rows)
     said = f"{count} events of offsets {start} to {first - 1} were brought back into the log from the archive"
     kept = _kept(spark, archive, declared)
-    if kept is not None and kept > start:
+    if kept is None:
+        said += ", which has none from the log; what they would have matched is lost"
+    elif kept > start:
         said += f", which has them from {kept} on; if it has forgotten some, what they would have matched is lost"
     return said
 
