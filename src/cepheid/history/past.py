@@ -82,28 +82,7 @@ class Past:
             if not self.tail.committed:
                 check_same_log(frame, self.tail, stream.name)
             frame = self.tail.archived(frame)
-        return self._as_declared(archive, frame.where(f"NOT coalesce({LOG_LATE}, false)"), stream)
-
-    def _as_declared(self, archive: Archive, frame: DataFrame, stream: Stream) -> DataFrame:
-        """The table with the columns that the stream has today; an attribute that is newer than the table is null."""
-        found = {field.name: field.dataType for field in frame.schema.fields}
-        by_lower = {name.lower(): name for name in found}
-        columns = []
-        for wanted in event_schema(declared_for_spark(stream)).fields:
-            name = by_lower.get(wanted.name.lower())
-            if name is None and wanted.name in ("id", "time"):
-                raise _differs(archive, stream, f"it has no column '{wanted.name}'")
-            if name is None:
-                columns.append(sf.lit(None).cast(wanted.dataType).alias(wanted.name))
-                continue
-            kinds = found[name].simpleString(), wanted.dataType.simpleString()
-            if kinds[0] != kinds[1] and kinds not in _WIDENED:
-                raise _differs(
-                    archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application"
-                )
-            columns.append(_column(name).cast(wanted.dataType).alias(wanted.name))
-        columns.append(sf.col(DAY))
-        return frame.select(*columns)
+        return frame.where(f"NOT coalesce({LOG_LATE}, false)").select(*as_declared(archive, frame, stream), DAY)
 
     def removed_before(self, streams: Iterable[Stream]) -> int | None:
         """Before which time events of these streams may have been removed from the archive; None if none were."""
@@ -165,6 +144,28 @@ def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | No
     found = snapshot(spark, archive, stream)
     noted = None if found is None else found.metadata().configuration().get(REMOVED)
     return int(noted.get()) if noted is not None and noted.isDefined() else None
+
+
+def as_declared(archive: Archive, frame: DataFrame, stream: Stream) -> list[Column]:
+    """The id, time and attributes that a stream has today, of its table; an attribute that is newer than that is null.
+
+    Raises ArchiveDiffers.
+    """
+    found = {field.name: field.dataType for field in frame.schema.fields}
+    by_lower = {name.lower(): name for name in found}
+    columns = []
+    for wanted in event_schema(declared_for_spark(stream)).fields:
+        name = by_lower.get(wanted.name.lower())
+        if name is None and wanted.name in ("id", "time"):
+            raise _differs(archive, stream, f"it has no column '{wanted.name}'")
+        if name is None:
+            columns.append(sf.lit(None).cast(wanted.dataType).alias(wanted.name))
+            continue
+        kinds = found[name].simpleString(), wanted.dataType.simpleString()
+        if kinds[0] != kinds[1] and kinds not in _WIDENED:
+            raise _differs(archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application")
+        columns.append(_column(name).cast(wanted.dataType).alias(wanted.name))
+    return columns
 
 
 def _differs(archive: Archive, stream: Stream, what: str) -> ArchiveDiffers:
