@@ -20,10 +20,13 @@ from cepheid.app import Application, load
 from cepheid.history import log_source
 from cepheid.history.answer import query
 from cepheid.history.archiving import Tally, archive_log, commit_archived
+from cepheid.history.asked import asked
 from cepheid.history.follow import follow
+from cepheid.history.live_events import lost
 from cepheid.history.log_place import LogPlace
 from cepheid.history.past import ArchiveDiffers
 from cepheid.history.reached import ArchiveAbsent, ArchiveBehind, check_begun
+from cepheid.history.registered import seen_live
 from cepheid.history.restore import restore, wanted
 from cepheid.history.tail import Hole, Tail, check_same_log
 from cepheid.model.events import Event
@@ -186,6 +189,15 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(
         assert (
             f"has forgotten the events before offset {extent(log).first} (retain), and there is no archive" in lacking
         )
+        # A query on Spark that is new to the log says it as one of the service does.
+        new = asked(app, "SELECT ?d.open FROM (?d, door) WITHIN [2012-05-07, )", 0).checked
+        said = lost("opened", new, LogPlace(log), 0)
+        assert said is not None
+        assert said.startswith("opened: WITHIN begins before the log does. Live it finds nothing of what came before")
+        assert f"offset {extent(log).first}; `cepheid query --follow` asks the archive, too" in said
+        later = asked(app, "SELECT ?d.open FROM (?d, door)", 0).checked
+        assert lost("opened", seen_live(later, time.time_ns() // 1000), LogPlace(log), 0) is None
+        assert lost("opened", new, LogPlace(tmp_path / "none"), 0) is None
         with Engine(app) as engine:
             engine.follow(log)
             assert in_time(lambda: wanted(log) is not None, 30)

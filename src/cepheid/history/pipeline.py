@@ -43,13 +43,14 @@ from cepheid.history.live_events import (
     check_readable,
     check_readable_in_jvm,
     frame_input,
+    lost,
     read_events,
     read_in_jvm,
     records_of,
 )
 from cepheid.history.log_place import LogPlace, place_of
 from cepheid.history.reached import LOG, check_begun
-from cepheid.history.registered import registered, seen_live
+from cepheid.history.registered import is_registered, registered, seen_live
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.language.checker import Checked
@@ -500,8 +501,11 @@ class Pipeline:
 
         def matches() -> DataStreamWriter:
             judged = self._judged.get(name) if judging is not None else None
+            is_new = not is_registered(self._spark, place)
             now = registered(self._spark, place)
             asked = seen_live(checked if judged is None else judged.checked, now)
+            if is_new and is_logged and setting.log is not None and (said := lost(name, asked, setting.log, now)):
+                self._say(said)
             version = None if judged is None else judged.version
             if real_time:
                 events = read_in_jvm(self._spark, asked, streams, setting.inputs)

@@ -12,6 +12,11 @@ from cepheid.language.syntax import Instant, Within
 from cepheid.spark.notes import read_note, write_note
 
 
+def is_registered(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether a query began with a checkpoint before."""
+    return read_note(spark, _file(checkpoint)) is not None
+
+
 def registered(spark: SparkSession, checkpoint: str) -> int:
     """The time of the first call for a checkpoint, in microseconds; it may lie elsewhere than on this machine."""
     noted = read_note(spark, _file(checkpoint))
