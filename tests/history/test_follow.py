@@ -114,6 +114,13 @@ def test_one_stream_in_order_with_each_match_once(spark: SparkSession, tmp_path:
             assert sorted(one["id"] for one in found) == sorted(one.id for one in wanted), text
             assert 0 < past[place] < len(wanted)
             assert marks[place] == sorted(set(marks[place]))
+        # For a program that reads it, the marks are lines between the matches.
+        printed = CliRunner().invoke(command, [str(tmp_path / "app.yaml"), "-q", PAIR, "--follow", "--marks"])
+        assert printed.exit_code == 0, printed.output
+        *found, mark = map(json.loads, printed.stdout.splitlines())
+        assert mark == {"complete": "2012-05-07T10:01:38.000000Z"}
+        wanted = find_matches("native", asked(app, PAIR, BEGIN).question, events, BEGIN)
+        assert [one["id"] for one in found] == [one.id for one in wanted]
 
 
 def test_an_idle_stream_lets_time_pass(spark: SparkSession, tmp_path: Path) -> None:
@@ -176,5 +183,6 @@ def test_what_is_not_lazy_is_refused(tmp_path: Path) -> None:
         ["--boundary", "lazy"],
         ["--follow", "--gap", "1s"],
         ["--follow", "--boundary", "lazy", "--gap", "x"],
+        ["--marks"],
     ):
         assert CliRunner().invoke(command, [*arguments, *options]).exit_code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import threading
 import warnings
 from pathlib import Path
@@ -21,11 +22,14 @@ from cepheid.cli.query import command as query_command
 from cepheid.history import log_source
 from cepheid.history.answer import STRATEGIES, PartialAnswer, query
 from cepheid.history.archiving import Tally, archive_log
-from cepheid.history.asked import asked
+from cepheid.history.asked import asked, named
 from cepheid.history.damage import ArchiveDamaged
 from cepheid.history.follow import follow
 from cepheid.history.log_place import LogPlace
-from cepheid.history.past import ArchiveAbsent, ArchiveDiffers, NothingToAsk
+from cepheid.history.past import ArchiveDiffers, NothingToAsk
+from cepheid.history.reached import ArchiveAbsent
+from cepheid.history.sparql import to_sparql
+from cepheid.history.sql import NotExact
 from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
 from cepheid.model.time import parse_instant
@@ -113,8 +117,24 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert "chosen     hybrid" in explained
     assert "FROM `?p` CROSS JOIN `?q`" in explained
     assert "PartitionFilters: [isnotnull(day" in explained
-    days = ask(tmp_path, "rising", "--dry-run", "--since", "-2d", "--now", "2012-05-08").stdout
-    assert "2012-05-07  " in days
+    seconds = r"\d+\.\d s"
+    assert re.search(rf"\nwhy        hybrid: about {seconds}; replay {seconds}; rewrite {seconds}\n", explained)
+    assert re.search(rf"\nreplay: about (\d+) events, \1 of them related to others, {seconds}\n", explained)
+
+    count = len(matched(tmp_path, RISING.replace("09:00, 2012-05-07T10:00", "00:00, 2012-05-08T00:00")))
+    days = ask(tmp_path, "rising", "--dry-run", "--since", "-2d", "--now", "2012-05-08").stdout.splitlines()
+    assert days[:3] == ["day (UTC)  matches", "2012-05-06  0", f"2012-05-07  {count:,}"]
+    assert days[3] == f"{count:,} matches since 2012-05-06T00:00:00.000000Z: {count / 2:,.1f} a day"
+    read_and_related = r"about (\d+) events were read and \d+ related to others, \d+ and \d+ a day"
+    cost = re.fullmatch(rf"{read_and_related}; \w+ took {seconds}", days[4])
+    assert cost is not None
+    assert int(cost[1]) == 310  # with the two that were there before
+    assert re.fullmatch(r"live it would read [\d.e-]+ events a second, and hold about \d+ at a time", days[5])
+
+    noted = ask(tmp_path, "-q", "SELECT ROUND(?e.flow) AS flow FILTER (?e.flow > 9)", "--strategy", "rewrite")
+    assert noted.stderr.startswith("note: rewrite can't give ROUND, which")
+    assert noted.stderr.endswith("exactly; hybrid is used\n")
+    assert noted.stdout.splitlines() == matched(tmp_path, "SELECT ROUND(?e.flow) AS flow FILTER (?e.flow > 9)")
 
     table = ask(tmp_path, "rising", "--format", "table").stdout.splitlines()
     assert table[0].split() == ["time", "sensor", "rise", "?p", "?q"]
@@ -284,6 +304,17 @@ def test_what_was_removed_is_said(spark: SparkSession, tmp_path: Path) -> None:
     said = query(away, asked_of_day, spark=spark).missing
     assert said is not None
     assert said.startswith("of the files at 's3a://elsewhere/events' only what is archived is asked")
+
+
+def test_as_sparql(tmp_path: Path) -> None:
+    """Nothing is asked for it, nor Spark started."""
+    app = application(tmp_path)
+    printed = ask(tmp_path, "rising", "--to", "sparql")
+    assert printed.exit_code == 0
+    assert printed.stdout == to_sparql(asked(app, named(app, "rising"), 0))
+    assert "?p cep:stream ?p_stream" in printed.stdout
+    refused = ask(tmp_path, "-q", "SELECT ?p.flow SEQ (?p, ?q) WINDOW (?p, ?q, 1s) MATCH NEXT", "--to", "sparql")
+    assert isinstance(refused.exception, NotExact)
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:

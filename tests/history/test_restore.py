@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,15 @@ from cepheid.app import Application, load
 from cepheid.history import log_source
 from cepheid.history.answer import query
 from cepheid.history.archiving import Tally, archive_log, commit_archived
+from cepheid.history.asked import asked
+from cepheid.history.follow import follow
+from cepheid.history.live_events import lost
 from cepheid.history.log_place import LogPlace
+from cepheid.history.past import ArchiveDiffers
+from cepheid.history.reached import ArchiveAbsent, ArchiveBehind, check_begun
+from cepheid.history.registered import seen_live
 from cepheid.history.restore import restore, wanted
+from cepheid.history.tail import Hole, Tail, check_same_log
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
 from cepheid.model.time import parse_instant
@@ -31,6 +40,7 @@ from cepheid.service.intake import config_of, start
 from cepheid.service.log import LogReader, OffsetGone, extent
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_of
+from cepheid.spark.archive import TableLost, check_writable
 from tests.history.campaigns import in_time
 from tests.service.intakes import tail_of
 
@@ -92,6 +102,56 @@ def read_rows(log: Path, start: int, end: int) -> list[tuple[Any, ...]]:
     return found
 
 
+def check_what_is_gone(spark: SparkSession, app: Application) -> None:
+    """Without an archive or one of its tables, with an older one or one of another schema: no partial answer, and
+    nothing is brought back. All is as it was afterwards."""
+    log, archive, streams = app.folder / "log", archive_of(app), list(app.graph.streams.values())
+    folder, told = Path(archive.path), (log / "consumers" / "archive").read_text()
+    text, since = "SELECT ?d.open FROM (?d, door)", int(told) - 1
+
+    def check(error: type[Exception], message: str, *, of_query: bool = True) -> None:
+        with pytest.raises(error, match=message):
+            restore(spark, log, archive, streams)
+        assert not list(log.glob("restored/*"))
+        with pytest.raises(error, match=message) if of_query else nullcontext():
+            list(query(app, text, spark=spark))
+        with pytest.raises(error, match=message) if of_query else nullcontext():
+            follow(query(app, text, spark=spark), print, stopped=lambda: True)
+
+    folder.rename(folder.with_name("away"))
+    gone = f"no archive at '{folder}', and the log {log} was told that the events up to offset {since} are in it"
+    check(ArchiveAbsent, gone)
+    check_writable(archive, streams)  # as who begins it anew
+    check(ArchiveAbsent, gone)
+    with pytest.raises(ArchiveAbsent, match="an answer would be partial"):
+        check_begun(spark, archive, log, streams)
+    shutil.rmtree(folder)
+    folder.with_name("away").rename(folder)
+    check_begun(spark, archive, log, streams)
+
+    (folder / "door").rename(folder / "gone")
+    check(TableLost, f"had a table of 'door', and there is none at '{folder / 'door'}' any more")
+    (folder / "gone").rename(folder / "door")
+
+    (log / "consumers" / "archive").write_text(f"{since + 11}\n")
+    check(ArchiveBehind, f"up to offset {since} of the log {log}, which was told that it has them up to {since + 10}")
+    (log / "consumers" / "archive").write_text("100\n")
+    with pytest.raises(Hole, match=f"offsets 100 to {extent(log).first - 1} are neither archived nor in the log {log}"):
+        query(app, text, spark=spark)
+    (log / "consumers" / "archive").write_text(told)
+
+    air, door = streams
+    streams = [replace(air, attributes={**air.attributes, "flow": Type.STRING}), door]
+    check(ArchiveDiffers, "'flow' is double there, and string in the application", of_query=False)
+
+
+def test_the_archive_of_another_log(spark: SparkSession) -> None:
+    archived = spark.createDataFrame([(3,), (12,)], "log_offset long")
+    with pytest.raises(Hole, match="'air' has events up to offset 12, and the log /log ends at 10: it is not the log"):
+        check_same_log(archived, Tail(LogPlace(Path("/log")), 0, 10, committed=False), "air")
+    check_same_log(archived, Tail(LogPlace(Path("/log")), 0, 13, committed=False), "air")
+
+
 def test_what_the_log_has_forgotten_comes_from_the_archive(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +189,15 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(
         assert (
             f"has forgotten the events before offset {extent(log).first} (retain), and there is no archive" in lacking
         )
+        # A query on Spark that is new to the log says it as one of the service does.
+        new = asked(app, "SELECT ?d.open FROM (?d, door) WITHIN [2012-05-07, )", 0).checked
+        said = lost("opened", new, LogPlace(log), 0)
+        assert said is not None
+        assert said.startswith("opened: WITHIN begins before the log does. Live it finds nothing of what came before")
+        assert f"offset {extent(log).first}; `cepheid query --follow` asks the archive, too" in said
+        later = asked(app, "SELECT ?d.open FROM (?d, door)", 0).checked
+        assert lost("opened", seen_live(later, time.time_ns() // 1000), LogPlace(log), 0) is None
+        assert lost("opened", new, LogPlace(tmp_path / "none"), 0) is None
         with Engine(app) as engine:
             engine.follow(log)
             assert in_time(lambda: wanted(log) is not None, 30)
@@ -137,6 +206,8 @@ def test_what_the_log_has_forgotten_comes_from_the_archive(
             engine.follow(log)
             assert in_time(lambda: wanted(log) is not None, 30)
             assert engine.matches("rising").get(timeout=0.3) is None  # nothing that would be incomplete
+            check_what_is_gone(spark, app)
+            assert engine.matches("rising").get(timeout=0.1) is None
             said = restore(spark, log, archive_of(app), list(app.graph.streams.values()))
             assert said is not None
             assert "brought back" in said

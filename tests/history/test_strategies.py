@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import SparkSession
 
+from cepheid.app import Application, load
+from cepheid.cli.engines import find_matches
 from cepheid.history.answer import STRATEGIES, Answer
+from cepheid.history.asked import asked
 from cepheid.history.frames import Layout
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.language import syntax
 from cepheid.language.output import MatchPrinter
+from cepheid.model.events import Event
+from cepheid.model.types import Value
 from cepheid.plan.matcher import Matcher
 from tests.history.held import Held, asked_of
 from tests.history.simpler import simpler
@@ -44,10 +51,10 @@ def wanted(case: Case) -> list[str]:
 @given(case=cases())
 def test_strategies_agree(spark: SparkSession, case: Case) -> None:
     past = Held(spark, case.events)
-    asked = asked_of(case.checked, case.catalogue.streams, NOW)
+    question = asked_of(case.checked, case.catalogue.streams, NOW)
     expected = wanted(case)
     for strategy in STRATEGIES:
-        assert list(Answer(past, asked, strategy).lines()) == expected, strategy
+        assert list(Answer(past, question, strategy).lines()) == expected, strategy
 
 
 @pytest.mark.spark
@@ -61,6 +68,63 @@ def test_sql_is_exact(spark: SparkSession, case: Case) -> None:
     answer = Answer(Held(spark, simple.events), asked_of(simple.checked, simple.catalogue.streams, NOW), "rewrite")
     assume(answer.refused is None)
     assert list(answer.lines()) == wanted(simple)
+
+
+STREAMS = """
+name: plant
+default_stream: a
+streams:
+  a: {attributes: {k: string, v: int, f: float}}
+  b: {attributes: {k: string, v: int}}
+"""
+#: A query for each kind of thing that SQL says.
+KINDS = {
+    "session": "SELECT ?e.k, SUM(?e.v) AS s, COUNT(?e) AS n FILTER (?e.v > 0) WINDOW (?e, session, 3s) GROUP BY ?e.k",
+    "length": "SELECT SUM(?e.f) AS s, MAX(?e.v) AS m FILTER (?e.v > 0) WINDOW (?e, length, 3) GROUP BY ?e.k",
+    "sliding": "SELECT AVG(?e.f) AS m, COUNT(?e) AS n WINDOW (?e, sliding, 4s) GROUP BY ?e.k",
+    "batch": "SELECT ?e.k, MIN(?e.f) AS m, SUM(?e.v) AS s WINDOW (?e, batch, 10s) GROUP BY ?e.k",
+    "having": "SELECT ?e.k, SUM(?e.v) AS s WINDOW (?e, batch, 10s) GROUP BY ?e.k HAVING (SUM(?e.v) > 9)",
+    "maybe": "SELECT ?p.v, ?m.f FILTER (?p.v < 2) FILTER (?m.v = 2) FILTER (?q.v > 2)"
+    " JOIN (?p.k = ?m.k AND ?p.k = ?q.k) SEQ (?p, ?m?, ?q) WINDOW (?p, ?q, 12s)",
+    "any": "SELECT ?p.v FROM (?p, a), (?q, a), (?s, b) FILTER (?p.v > 3) FILTER (?q.v = 0) JOIN (?p.k = ?q.k)"
+    " JOIN (?p.k = ?s.k) SEQ (?p, ANY(?q, ?s)) WINDOW (?p, ?q, ?s, 6s)",
+    "all": "SELECT ?p.v FROM (?p, a), (?q, a), (?s, b) FILTER (?p.v > 3) FILTER (?q.v < 3)"
+    " JOIN (?p.k = ?q.k AND ?p.k = ?s.k) SEQ (?p, ALL(?q, ?s)) WINDOW (?p, ?q, ?s, 6s)",
+    "not between": "SELECT ?p.v FROM (?p, a), (?n, b), (?q, a) FILTER (?p.v > 2) FILTER (?n.v > 3)"
+    " JOIN (?p.k = ?n.k AND ?p.k = ?q.k) SEQ (?p, NOT ?n, ?q) WINDOW (?p, ?q, 4s)",
+    "not at the end": "SELECT ?p.v FROM (?p, a), (?n, b) FILTER (?p.v > 2) FILTER (?n.v > 2) JOIN (?p.k = ?n.k)"
+    " SEQ (?p, NOT ?n) WINDOW (?p, ?n, 5s)",
+    "not at the beginning": "SELECT ?p.v FROM (?n, b), (?p, a) FILTER (?p.v > 2) FILTER (?n.v > 2) JOIN (?p.k = ?n.k)"
+    " SEQ (NOT ?n, ?p) WINDOW (?n, ?p, 5s)",
+    "many": "SELECT ?p.k, COUNT(?m) AS n, SUM(?m.f) AS s FILTER (?p.v = 4) FILTER (?m.v < 4) FILTER (?q.v = 5)"
+    " JOIN (?p.k = ?m.k AND ?p.k = ?q.k) SEQ (?p, ?m+, ?q) WINDOW (?p, ?q, 12s)",
+}
+
+
+def plant(folder: Path) -> tuple[Application, list[Event]]:
+    """Two streams of little, and 60 events of them, some with nulls."""
+    (folder / "app.yaml").write_text(STREAMS)
+    r, events = random.Random(2), []
+    for number in range(60):
+        values: dict[str, Value] = {"k": r.choice(["x", "x", "y", None]), "v": r.choice([0, 1, 2, 3, 4, 5, None])}
+        stream = "a" if r.random() < 0.75 else "b"
+        values |= {"f": r.choice([None, 0.1, 1.25, 1e16])} if stream == "a" else {}
+        events.append(Event(stream, number, number // 2 * 1_000_000, values))
+    return load(folder / "app.yaml"), events
+
+
+def test_sql_of_every_kind_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever chance may bring into the tests before."""
+    app, events = plant(tmp_path)
+    past = Held(spark, events)
+    for kind, text in KINDS.items():
+        question = asked(app, text, NOW)
+        printer = MatchPrinter(question.checked)
+        wanted = [printer.as_json(match) for match in find_matches("reference", question.question, events, NOW)]
+        answer = Answer(past, question, "rewrite")
+        assert answer.refused is None, kind
+        assert len(wanted) > 1, kind
+        assert list(answer) == wanted, kind
 
 
 def test_most_are_rewritten() -> None:

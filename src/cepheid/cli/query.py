@@ -69,6 +69,11 @@ _LOOK: Final = 0.5
     show_default=True,
     help="With --follow, how matches that span past and live are found: by the live matcher, or later in the archive.",
 )
+@click.option(
+    "--marks",
+    is_flag=True,
+    help='With --follow, lines {"complete": "TIME"} between the matches: all those before that time were printed.',
+)
 @click.option("--gap", "gap_text", help="With --boundary lazy, how long the archive is given time: 10s.")
 @click.option("--dry-run", "rehearses", is_flag=True, help="Say how many matches a day there were, instead.")
 @click.option("--since", help="With --dry-run, from when on: -7d, or a time.")
@@ -87,6 +92,7 @@ def command(
     form: Literal["jsonl", "table", "parquet"],
     follows: bool,
     boundary: Boundary,
+    marks: bool,
     gap_text: str | None,
     rehearses: bool,
     since: str | None,
@@ -115,6 +121,8 @@ def command(
         raise click.UsageError(f"--follow has no end that --format {form} could wait for")
     if (boundary == "lazy" and not follows) or (gap_text is not None and boundary != "lazy"):
         raise click.UsageError("--boundary lazy is for --follow, and --gap for --boundary lazy")
+    if marks and not follows:
+        raise click.UsageError("--marks is for --follow: without it all matches are there when it ends")
     gap = _gap(gap_text)
     if rehearses is (since is None):
         raise click.UsageError("--dry-run and --since go together: --dry-run --since -7d")
@@ -156,7 +164,7 @@ def command(
                 lines = list(report(answer, zone, watch.note))
             click.echo("\n".join(lines))
         elif follows:
-            _follow(answer, progress, spark, boundary, gap)
+            _follow(answer, progress, spark, boundary, gap, marks=marks)
         else:
             _print(answer, form, progress, spark, zone)
 
@@ -193,7 +201,9 @@ def _gap(text: str | None) -> int:
         raise click.BadParameter(str(error), param_hint="--gap") from None
 
 
-def _follow(answer: Answer, progress: Progress, spark: SparkSession, boundary: Boundary, gap: int) -> None:
+def _follow(
+    answer: Answer, progress: Progress, spark: SparkSession, boundary: Boundary, gap: int, *, marks: bool
+) -> None:
     from cepheid.history.follow import follow
 
     def on_line(line: str) -> None:
@@ -202,6 +212,8 @@ def _follow(answer: Answer, progress: Progress, spark: SparkSession, boundary: B
 
     def on_mark(mark: int) -> None:
         watch.end()  # the past is through
+        if marks:
+            on_line(json.dumps({"complete": format_instant(mark)}))
         progress.show(f"complete up to {format_instant(mark)}")
 
     with _watching(progress, spark, answer) as watch:

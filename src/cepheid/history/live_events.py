@@ -17,11 +17,14 @@ from pyspark.sql import types as st
 from cepheid.history import log_source
 from cepheid.history.log_place import LogPlace
 from cepheid.history.log_source import log_schema
+from cepheid.history.times import times_of
 from cepheid.knowledge.tables import Lookup
 from cepheid.language.checker import Checked
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.plan.real_time import why_not
+from cepheid.service.log import LogReader
+from cepheid.service.running.lanes import begins_before
 from cepheid.spark.application import FileInput, TopicInput
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
 from cepheid.spark.jvm_records import events_in_jvm
@@ -49,6 +52,8 @@ _SEEN: Final = "time seen"
 _BYTES: Final = 256 << 20
 #: How many rows are handed over at once.
 _ROWS: Final = 20_000
+#: Seconds that are given to a log elsewhere to say what it has.
+_PATIENCE: Final = 5.0
 #: Tells in which order the events of a stream came; not of those that come from the log alone.
 ARRIVAL: Final = "place of arrival"
 
@@ -106,6 +111,17 @@ def check_readable(
         )
     log_schema(list(wanted.values()))
     return wanted, logged
+
+
+def lost(name: str, checked: Checked, log: LogPlace, now: int) -> str | None:
+    """What a query that is new to a log does not find there, though one may expect it; None if that is nothing."""
+    if log.address is None and not (log.folder.is_dir() and any(log.folder.iterdir())):
+        return None
+    with LogReader(log.source, durable_only=True, token=log.token) as reader:
+        came = next(iter(reader.read(_PATIENCE if log.address is not None else 0.0)), None)
+    if came is None or came.offset == 0 or times_of(checked, now).low >= came.arrival:
+        return None
+    return begins_before(name, came.offset)
 
 
 def read_in_jvm(

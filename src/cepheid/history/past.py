@@ -1,7 +1,7 @@
 """What there is of the past: the archive, and what is not archived yet, from the log and from files; each event once.
 
-A stream without a table had no events yet. A table that is there but can't be read, or is not what the application
-declares, is never passed over: the answer would be partial.
+A stream without a table had no events yet. An archive or a table that was there and is not any more, can't be read, or
+is not what the application declares, is never passed over: the answer would be partial.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cepheid.app.application import Application
 from cepheid.history.damage import explaining_damage
 from cepheid.history.log_place import LogOutOfReach, place_of
 from cepheid.history.newer_files import NewerFiles, newer_files, read_newer
+from cepheid.history.reached import ArchiveAbsent, absent, check_reached
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
@@ -30,10 +31,6 @@ from cepheid.spark.validate import declared_for_spark, event_schema
 
 #: Types in a table that a query may hold as another: nothing is lost.
 _WIDENED: Final = {("bigint", "double"), ("int", "bigint"), ("float", "double"), ("int", "double")}
-
-
-class ArchiveAbsent(FileNotFoundError):
-    """There is no archive where it should be."""
 
 
 class NothingToAsk(ValueError):
@@ -60,7 +57,7 @@ class Past:
     def events(self, stream: Stream) -> DataFrame:
         """The events of a stream: id, time, the attributes, and day.
 
-        Raises ArchiveDiffers, ArchiveDamaged and Hole.
+        Raises ArchiveDiffers, ArchiveDamaged, TableLost and Hole.
         """
         if stream.name not in self._known:
             self._known[stream.name] = self._events(stream)
@@ -85,28 +82,7 @@ class Past:
             if not self.tail.committed:
                 check_same_log(frame, self.tail, stream.name)
             frame = self.tail.archived(frame)
-        return self._as_declared(archive, frame.where(f"NOT coalesce({LOG_LATE}, false)"), stream)
-
-    def _as_declared(self, archive: Archive, frame: DataFrame, stream: Stream) -> DataFrame:
-        """The table with the columns that the stream has today; an attribute that is newer than the table is null."""
-        found = {field.name: field.dataType for field in frame.schema.fields}
-        by_lower = {name.lower(): name for name in found}
-        columns = []
-        for wanted in event_schema(declared_for_spark(stream)).fields:
-            name = by_lower.get(wanted.name.lower())
-            if name is None and wanted.name in ("id", "time"):
-                raise _differs(archive, stream, f"it has no column '{wanted.name}'")
-            if name is None:
-                columns.append(sf.lit(None).cast(wanted.dataType).alias(wanted.name))
-                continue
-            kinds = found[name].simpleString(), wanted.dataType.simpleString()
-            if kinds[0] != kinds[1] and kinds not in _WIDENED:
-                raise _differs(
-                    archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application"
-                )
-            columns.append(_column(name).cast(wanted.dataType).alias(wanted.name))
-        columns.append(sf.col(DAY))
-        return frame.select(*columns)
+        return frame.where(f"NOT coalesce({LOG_LATE}, false)").select(*as_declared(archive, frame, stream), DAY)
 
     def removed_before(self, streams: Iterable[Stream]) -> int | None:
         """Before which time events of these streams may have been removed from the archive; None if none were."""
@@ -170,6 +146,28 @@ def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | No
     return int(noted.get()) if noted is not None and noted.isDefined() else None
 
 
+def as_declared(archive: Archive, frame: DataFrame, stream: Stream) -> list[Column]:
+    """The id, time and attributes that a stream has today, of its table; an attribute that is newer than that is null.
+
+    Raises ArchiveDiffers.
+    """
+    found = {field.name: field.dataType for field in frame.schema.fields}
+    by_lower = {name.lower(): name for name in found}
+    columns = []
+    for wanted in event_schema(declared_for_spark(stream)).fields:
+        name = by_lower.get(wanted.name.lower())
+        if name is None and wanted.name in ("id", "time"):
+            raise _differs(archive, stream, f"it has no column '{wanted.name}'")
+        if name is None:
+            columns.append(sf.lit(None).cast(wanted.dataType).alias(wanted.name))
+            continue
+        kinds = found[name].simpleString(), wanted.dataType.simpleString()
+        if kinds[0] != kinds[1] and kinds not in _WIDENED:
+            raise _differs(archive, stream, f"column '{name}' is {kinds[0]} there, and {kinds[1]} in the application")
+        columns.append(_column(name).cast(wanted.dataType).alias(wanted.name))
+    return columns
+
+
 def _differs(archive: Archive, stream: Stream, what: str) -> ArchiveDiffers:
     return ArchiveDiffers(
         f"the archive of '{stream.name}', {archive.table(stream.name)}, is of another version of the application: "
@@ -195,7 +193,8 @@ def _column(name: str) -> Column:
 def check_past(app: Application) -> None:
     """Raises what can be known to be missing before Spark runs: NothingToAsk, ArchiveAbsent.
 
-    Files and the log are asked too; so an archive that is not there yet is missed only where there is neither.
+    Files and the log are asked too; so an archive that is not there yet is missed only where there is neither. One that
+    the log's events went into is.
     """
     section = app.sections.archive
     inputs, tail = file_inputs(app), tail_of(app)
@@ -213,10 +212,12 @@ def check_past(app: Application) -> None:
             f"there is no archive at '{folder}', and no log: nothing has come yet, or `archive: {{path: ...}}` is "
             "another place. `cepheid run` archives what comes"
         )
+    if folder is not None and not exists(folder) and tail is not None and tail.committed and tail.start > 0:
+        raise absent(folder, tail.log.folder, tail.start)
 
 
 def past_of(spark: SparkSession, app: Application) -> Past:
-    """What there is of an application's past now."""
+    """What there is of an application's past now. Raises ArchiveAbsent, ArchiveBehind, Hole and LogOutOfReach."""
     archive = None if app.sections.archive is None else archive_of(app)
     elsewhere: tuple[TopicInput | FileInput, ...] = (
         *topic_inputs(app),
@@ -230,4 +231,9 @@ def past_of(spark: SparkSession, app: Application) -> Past:
                 "machine of the service"
             )
         tail = replace(tail, log=log)
+    if archive is not None and tail is not None:
+        inputs: list[FileInput | TopicInput] = [*file_inputs(app), *topic_inputs(app)]
+        others = {stream.name for given in inputs for stream in given.streams}
+        logged = (stream for name, stream in app.graph.streams.items() if name not in others)
+        check_reached(spark, archive, tail.log.folder, logged)
     return Past(spark, archive, tail, tuple(newer_files(spark, app, archive)), elsewhere)

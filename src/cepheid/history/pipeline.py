@@ -43,12 +43,14 @@ from cepheid.history.live_events import (
     check_readable,
     check_readable_in_jvm,
     frame_input,
+    lost,
     read_events,
     read_in_jvm,
     records_of,
 )
 from cepheid.history.log_place import LogPlace, place_of
-from cepheid.history.registered import registered, seen_live
+from cepheid.history.reached import LOG, check_begun
+from cepheid.history.registered import is_registered, registered, seen_live
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.language.checker import Checked
@@ -433,14 +435,19 @@ class Pipeline:
         streams, log, archive = setting.logged(), setting.log, setting.archive
         if log is not None and archive is not None and streams:
             check_writable(archive, streams)
-            place, dead = setting.checkpoint("log"), setting.checkpoint("dead-letters")
+            place, dead = setting.checkpoint(LOG), setting.checkpoint("dead-letters")
             meaning = _digest(str(streams))
+
+            def archiving() -> DataStreamWriter:
+                check_begun(self._spark, archive, log.folder, streams)
+                return archive_log(self._spark, log, streams, archive, place, self.tally)
+
             parts += [
                 Part(
                     "archive",
                     setting.lowest,
                     meaning,
-                    lambda: archive_log(self._spark, log, streams, archive, place, self.tally),
+                    archiving,
                     place,
                     log,
                     CONSUMER,
@@ -499,11 +506,15 @@ class Pipeline:
             check_readable_in_jvm(checked, streams, setting.inputs)
         else:
             check_readable(checked, streams, setting.log, setting.inputs)
+        is_logged = bool({stream.name for stream in setting.logged()} & set(checked.streams))
 
         def matches() -> DataStreamWriter:
             judged = self._judged.get(name) if judging is not None else None
+            is_new = not is_registered(self._spark, place)
             now = registered(self._spark, place)
             asked = seen_live(checked if judged is None else judged.checked, now)
+            if is_new and is_logged and setting.log is not None and (said := lost(name, asked, setting.log, now)):
+                self._say(said)
             version = None if judged is None else judged.version
             if real_time:
                 events = read_in_jvm(self._spark, asked, streams, setting.inputs)
@@ -516,7 +527,6 @@ class Pipeline:
 
         meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
-        is_logged = bool({stream.name for stream in setting.logged()} & set(checked.streams))
         part = Part(name, level, meaning, matches, place, judging=judging, is_timed=is_timed, real_time=real_time)
         if is_logged:
             part.log, part.consumer = setting.log, consumer

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from cepheid.language.checker import Checked
 from cepheid.language.syntax import Instant, Within
+from cepheid.spark.notes import read_note, write_note
+
+
+def is_registered(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether a query began with a checkpoint before."""
+    return read_note(spark, _file(checkpoint)) is not None
 
 
 def registered(spark: SparkSession, checkpoint: str) -> int:
     """The time of the first call for a checkpoint, in microseconds; it may lie elsewhere than on this machine."""
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/registered")
-    system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    if system.exists(path):
-        stream = system.open(path)
-        try:
-            return int(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+    noted = read_note(spark, _file(checkpoint))
+    if noted is not None:
+        return int(noted)
     now = time.time_ns() // 1000
-    stream = system.create(path)
-    try:
-        stream.write(str(now).encode())
-    finally:
-        stream.close()
+    write_note(spark, _file(checkpoint), str(now))
     return now
+
+
+def _file(checkpoint: str) -> str:
+    return f"{checkpoint}/registered"
 
 
 def seen_live(checked: Checked, now: int) -> Checked:

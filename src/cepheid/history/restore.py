@@ -19,6 +19,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from cepheid._native import log_restore
+from cepheid.history.past import as_declared
+from cepheid.history.reached import check_reached
 from cepheid.model.streams import Stream
 from cepheid.service import schemas
 from cepheid.service.log import extent
@@ -33,7 +35,10 @@ def wanted(log: Path) -> int | None:
 
 
 def restore(spark: SparkSession, log: Path, archive: Archive, streams: Sequence[Stream]) -> str | None:
-    """Brings back what is wanted, and says what that was; None if nothing is."""
+    """Brings back what is wanted, and says what that was; None if nothing is.
+
+    Raises what past.py and reached.py do where the archive is not there, or not what was archived: the lane waits.
+    """
     start, folder = wanted(log), log / "restored"
     if start is None:
         shutil.rmtree(folder, ignore_errors=True)  # who reads it has it open
@@ -41,13 +46,16 @@ def restore(spark: SparkSession, log: Path, archive: Archive, streams: Sequence[
     first = extent(log).first
     if start >= first or (folder / f"{start:020}.log").exists():
         return None
+    check_reached(spark, archive, log, streams)
     declared = [declared_for_spark(stream) for stream in streams]
     described = json.dumps([schemas.describe(stream) for stream in declared])
     rows = heapq.merge(*(_rows(spark, archive, declared, place, start, first) for place in range(len(declared))))
     count = log_restore(log, start, first, described, rows)
     said = f"{count} events of offsets {start} to {first - 1} were brought back into the log from the archive"
     kept = _kept(spark, archive, declared)
-    if kept is not None and kept > start:
+    if kept is None:
+        said += ", which has none from the log; what they would have matched is lost"
+    elif kept > start:
         said += f", which has them from {kept} on; if it has forgotten some, what they would have matched is lost"
     return said
 
@@ -66,26 +74,21 @@ def _rows(
     An archive of old does not say when an event came: its time stands for that.
     """
     stream, codec = streams[place], schemas.codec(streams)
-    events = read(spark, archive, stream, late=True).where(f"{LOG_OFFSET} >= {start} AND {LOG_OFFSET} < {end}")
-    events = events.where(f"NOT coalesce({LOG_LATE}, false)").orderBy(LOG_OFFSET)
-    known = [
-        sf.unix_micros("time"),
-        sf.unix_micros(LOG_ARRIVAL),
-        sf.unix_micros(LOG_END),
-        sf.coalesce(LOG_MARKS, sf.lit(0)),
-    ]
-    values = (_value(events, name).alias(f"a{number}") for number, name in enumerate(stream.attributes))
-    rows = events.select(LOG_OFFSET, "id", *known, *values).toLocalIterator()
-    for offset, event_id, time, arrival, end_of_validity, marks, *attributes in rows:
+    events = read(spark, archive, stream, late=True)
+    columns = as_declared(archive, events, stream)
+    known = [sf.unix_micros(LOG_ARRIVAL), sf.unix_micros(LOG_END), sf.coalesce(LOG_MARKS, sf.lit(0))]
+    events = events.where(f"{LOG_OFFSET} >= {start} AND {LOG_OFFSET} < {end} AND NOT coalesce({LOG_LATE}, false)")
+    events = events.orderBy(LOG_OFFSET)
+    rows = events.select(LOG_OFFSET, *known, *_micros(events, columns)).toLocalIterator()
+    for offset, arrival, end_of_validity, marks, event_id, time, *attributes in rows:
         record = codec.encode(place, event_id, time, tuple(map(_plain, attributes)), (end_of_validity, marks))
         yield offset, time if arrival is None else arrival, record
 
 
-def _value(events: DataFrame, name: str) -> Column:
-    if name not in events.columns:  # an attribute that is newer than the table
-        return sf.lit(None)
-    column = sf.col("`" + name.replace("`", "``") + "`")
-    return sf.unix_micros(column) if isinstance(events.schema[name].dataType, TimestampType) else column
+def _micros(events: DataFrame, columns: Sequence[Column]) -> Iterator[Column]:
+    """Columns of a table, with times as microseconds."""
+    for column, field in zip(columns, events.select(*columns).schema.fields, strict=True):
+        yield sf.unix_micros(column) if isinstance(field.dataType, TimestampType) else column
 
 
 def _plain(value: Any) -> Any:

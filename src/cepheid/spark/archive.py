@@ -6,6 +6,7 @@
                                topic; log_duplicate, where files or topics had an event of the same id before
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
     <archive>/_checkpoints/    what the pipelines into this archive have read
+    <archive>/_tables/         a file for each table that was written, so that one that is gone is missed
 
 Everything is written in numbered batches, each by a named writer. A batch that was interrupted is written again under
 its number:
@@ -31,6 +32,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from cepheid.model.streams import Stream
+from cepheid.spark.notes import is_there, write_note
 from cepheid.spark.places import exists, literal, local, normal
 from cepheid.spark.session import explaining_delta
 from cepheid.spark.validate import (
@@ -47,6 +49,7 @@ ArchiveFormat: TypeAlias = Literal["delta", "parquet"]
 
 DEAD_LETTERS: Final = "_dead_letters"
 CHECKPOINTS: Final = "_checkpoints"
+TABLES: Final = "_tables"
 #: The column that tables are partitioned by.
 DAY: Final = "day"
 #: Where an event stands in the log that it came through, and whether it was late there (rule E4).
@@ -83,6 +86,10 @@ class ArchiveUnwritable(OSError):
     """The archive can't be written where it should be."""
 
 
+class TableLost(FileNotFoundError):
+    """A table that was written is not there any more: without it an answer would be partial."""
+
+
 @dataclass(frozen=True)
 class Archive:
     """Where an archive lies, and what its tables are."""
@@ -96,6 +103,10 @@ class Archive:
     def table(self, name: str) -> str:
         """The folder of a stream's table, or of DEAD_LETTERS."""
         return f"{self.path}/{name}"
+
+    def mark(self, name: str) -> str:
+        """The file that is there if the table was ever written."""
+        return f"{self.path}/{TABLES}/{name}"
 
     def checkpoint(self, name: str) -> str:
         """The folder where a pipeline into this archive remembers what it has read."""
@@ -275,6 +286,9 @@ def day_of(time: Column) -> Column:
 
 
 def _write(rows: DataFrame, archive: Archive, table: str, batch: Batch, counts: Mapping[str, int]) -> None:
+    is_marked = is_there(rows.sparkSession, archive.mark(table))
+    if is_marked and not has_table(rows.sparkSession, archive, table):
+        raise _lost(archive, table)
     writer: DataFrameWriter = rows.write.format(archive.format).partitionBy(DAY)
     if archive.format == "parquet":
         writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
@@ -285,6 +299,22 @@ def _write(rows: DataFrame, archive: Archive, table: str, batch: Batch, counts: 
         writer = writer.option("txnAppId", batch.writer).option("txnVersion", batch.number)
         with explaining_delta(rows.sparkSession):
             _save_among_others(writer, archive.table(table))
+    if not is_marked:
+        write_note(rows.sparkSession, archive.mark(table), "")
+
+
+def has_table(spark: SparkSession, archive: Archive, table: str) -> bool:
+    """Whether there is a table of that name."""
+    path = archive.table(table)
+    return is_there(spark, f"{path}/_delta_log" if archive.format == "delta" else path)
+
+
+def _lost(archive: Archive, table: str) -> TableLost:
+    return TableLost(
+        f"the archive had a table of '{table}', and there is none at '{archive.table(table)}' any more: what was in it "
+        "would be missing. Bring that folder back from a copy; or, if its events may be forgotten, remove "
+        f"'{archive.mark(table)}', which says that it was there"
+    )
 
 
 def _save_among_others(writer: DataFrameWriter, path: str) -> None:
@@ -307,9 +337,9 @@ def _parquet_folder(archive: Archive, table: str, batch: Batch) -> str:
 def read(spark: SparkSession, archive: Archive, stream: Stream, *, late: bool = False) -> DataFrame:
     """The archived events of a stream: id, time, the attributes, and day; none if there is no table yet.
 
-    What came late through the log or from a topic takes part in no query (rule E4), and is there only with `late`: then
-    the columns log_* tell, null of what came from files, and of what was archived before there was such a column. The
-    second of two with one id is not there.
+    Raises TableLost if there was one. What came late through the log or from a topic takes part in no query (rule E4),
+    and is there only with `late`: then the columns log_* tell, null of what came from files, and of what was archived
+    before there was such a column. The second of two with one id is not there.
     """
     schema = logged_schema(stream).add(LOG_DUPLICATE, st.BooleanType()).add(DAY, st.DateType())
     events = _read(spark, archive, stream.name, schema)
@@ -339,11 +369,14 @@ def _read(spark: SparkSession, archive: Archive, table: str, schema: st.StructTy
         if archive.format == "delta":
             with explaining_delta(spark):
                 return spark.read.format("delta").load(path)
-        return spark.read.schema(schema).option("basePath", path).parquet(literal(path)).drop("batch")
+        if has_table(spark, archive, table):  # its folder is made before it is
+            return spark.read.schema(schema).option("basePath", path).parquet(literal(path)).drop("batch")
     except AnalysisException as error:
-        if error.getCondition() in _NO_TABLE:
-            return spark.createDataFrame([], schema)
-        raise
+        if error.getCondition() not in _NO_TABLE:
+            raise
+    if is_there(spark, archive.mark(table)):
+        raise _lost(archive, table)
+    return spark.createDataFrame([], schema)
 
 
 def committed(

@@ -222,10 +222,15 @@ def _lost(log: str, added: Mapping[str, Query]) -> Iterator[str]:
                 "`cepheid query` finds it"
             )
         if came and read_json(query["spec"]["plan"].encode())["within"][0] < came[0][6]:
-            yield (
-                f"{name}: WITHIN begins before the log does. Live it finds nothing of what came before offset {first}; "
-                "`cepheid query --follow` asks the archive, too"
-            )
+            yield begins_before(name, first)
+
+
+def begins_before(name: str, first: int) -> str:
+    """What a query does not find whose WITHIN begins before the first offset of a log."""
+    return (
+        f"{name}: WITHIN begins before the log does. Live it finds nothing of what came before offset {first}; "
+        "`cepheid query --follow` asks the archive, too"
+    )
 
 
 def _free(level: str, in_use: set[str]) -> str:
