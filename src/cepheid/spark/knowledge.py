@@ -28,6 +28,7 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.model.types import INT64_MIN, Type, Value
+from cepheid.spark.columns import require
 
 if TYPE_CHECKING:
     from cepheid.app.known import Known
@@ -52,7 +53,8 @@ class NotKnown(ValueError):
 def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transform:
     """The rows of which a PATH about `?e` is true, as a function for `df.transform`.
 
-    `stream` says whose annotations hold; it can be left out where the knowledge annotates one.
+    `stream` says whose annotations hold; it can be left out where the knowledge annotates one. Raises UnsuitableColumns
+    where an annotated attribute that the PATH reads is no column, or one of another type.
     """
     from cepheid.spark.filters import condition_of
 
@@ -64,14 +66,14 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         raise Rejected(problems)
 
     def transform(frame: DataFrame) -> DataFrame:
-        types = {field.name: field.dataType for field in frame.schema.fields}
+        types = _types(frame)
         own = knowledge.annotations.properties(name)
         attributes = {a: annotation.type for a, annotation in own.items() if a in types}
         catalogue = named(Catalogue({name: Stream(name, attributes, id_kind="int")}, name), knowledge)
         checked, problems = check(tree, catalogue)
         if checked is None:
             raise Rejected(problems)
-        checked = lowered(checked, knowledge, frame, None)
+        checked = lowered(checked, knowledge, frame, None, types)
         columns = list(frame.columns)
         frame, flags = with_known(frame, checked, {a: a for a in attributes})
         for _, flag in flags.get("e", ()):
@@ -106,7 +108,7 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
     """The DataFrame with more columns: for each name, where its path leads from the entity of a column's value.
 
     A value without an entity, or from which a path leads nowhere, has nulls; from which it leads to several, a row for
-    each.
+    each. Raises UnsuitableColumns where the DataFrame has no such column, or one of another type.
     """
     from cepheid.knowledge.index import keys_in, lookup_of
     from cepheid.language.parts import divide
@@ -136,10 +138,15 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
     table = [(key, *map(_text, row)) for key, found in zip(keys, rows, strict=True) for row in found]
 
     def transform(frame: DataFrame) -> DataFrame:
+        require(_types(frame), column, annotation.type, _annotated(name))
         known = _local(frame, table, schema)
         return frame.join(sf.broadcast(known), on=column, how="left")
 
     return transform
+
+
+def _types(frame: DataFrame) -> dict[str, st.DataType]:
+    return {field.name: field.dataType for field in frame.schema.fields}
 
 
 def _text(value: Value) -> str | None:
@@ -173,11 +180,25 @@ def named(catalogue: Catalogue, knowledge: Known) -> Catalogue:
     return knowledge.catalogue(replace(catalogue, prefixes=knowledge.prefixes, properties=properties))
 
 
-def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream: str | None) -> Checked:
-    """The query with its PATHs judged by what is known; keys that are not known beforehand are the DataFrame's."""
+def lowered(
+    checked: Checked,
+    knowledge: Known | None,
+    frame: DataFrame,
+    stream: str | None,
+    fields: Mapping[str, st.DataType],
+) -> Checked:
+    """The query with its PATHs judged by what is known; keys that are not known beforehand are the DataFrame's.
+
+    `fields` are the columns that may be attributes.
+    """
     if knowledge is None:
         raise NotKnown("PATH needs knowledge: match(query, knowledge=...)")
     semantic = knowledge.lower(checked)
+    for name, own in knowledge.annotations.streams.items():
+        read = _read(semantic.checked, name)
+        for attribute, annotation in own.items():
+            if attribute in read:
+                require(fields, attribute, annotation.type, _annotated(name))
     for lookup in semantic.lookups:
         if lookup.table.complete:
             continue
@@ -195,6 +216,16 @@ def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream:
         lookup.table.rows = dict(zip(keys, known, strict=True))
         lookup.table.complete = True
     return semantic.checked
+
+
+def _read(checked: Checked, stream: str) -> set[str]:
+    """The attributes of a stream that a query reads, and by which it looks up what is known."""
+    named = {r.names[stream] for r in checked.attributes.values() if stream in r.names}
+    return named.union(*(x.key for x in checked.lookups if isinstance(x, Lookup) and x.stream == stream))
+
+
+def _annotated(stream: str) -> str:
+    return f"an annotated attribute of stream '{stream}'"
 
 
 def portable(checked: Checked) -> Checked:
