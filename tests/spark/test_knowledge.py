@@ -139,6 +139,25 @@ def test_a_smaller_integer_is_an_annotated_int(readings: DataFrame) -> None:
         assert [row.room for row in rooms] == [f"{NS}r3"]
 
 
+@pytest.mark.parametrize("held", ["timestamp_micros(time)", "time"], ids=["timestamp", "microseconds"])
+def test_readings_and_times_that_a_path_asks_about(readings: DataFrame, held: str) -> None:
+    turtle = f"""@prefix : <{NS}> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+        :s1 :limit 7.0e0 ; :since "1970-01-01T00:00:00Z"^^xsd:dateTime .
+        :s2 :limit 5.0e0 ; :since "1970-01-01T00:00:05Z"^^xsd:dateTime .
+        :s3 :since "1970-01-01T00:00:02Z"^^xsd:dateTime ."""
+    meanings = Annotations({"a": {**MEANINGS.properties("a"), "at": Annotation(f"{NS}at", "literal", Type.TIMESTAMP)}})
+    known = Known(knowledge(turtle), meanings, prefixes=PREFIXES)
+    frame = readings.withColumn("at", sf.expr(held))
+    for path, wanted in [
+        ("PATH {?e :flow ?f . :s1 :limit ?f}", [2]),
+        ("PATH {?e :at ?t . :s3 :since ?i . FILTER (?t > ?i)}", [3, 4]),
+        ("PATH {?e :src ?s . ?s :since ?i . ?e :at ?t . FILTER (?t > ?i)}", [1, 3]),
+    ]:
+        assert sorted(row.id for row in frame.transform(where(path, known)).collect()) == wanted, path
+        found = frame.transform(match(f"SELECT ?e.id FROM (?e, a) {path}", knowledge=known))
+        assert sorted(row.select.id for row in found.collect()) == wanted, path
+
+
 @pytest.fixture
 def several_tasks(spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get("spark.sql.shuffle.partitions")

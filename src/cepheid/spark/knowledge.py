@@ -42,6 +42,14 @@ _MOST_KEYS: Final = 1_000_000
 _MOST_LISTED: Final = 2_000
 #: Under this name the progress of a stream says of how many events a value has no entity.
 STRANGERS: Final = "unknown"
+#: How Spark holds the keys of what is known.
+_KINDS: Final[Mapping[type, st.DataType]] = {
+    bool: st.BooleanType(),
+    int: st.LongType(),
+    float: st.DoubleType(),
+    str: st.StringType(),
+    bytes: st.BinaryType(),
+}
 #: Text that means the same between quotes, whatever the session's settings say of escapes.
 _PLAIN: Final = re.compile(r"[^'\\$]*")
 
@@ -74,33 +82,44 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         if checked is None:
             raise Rejected(problems)
         checked = lowered(checked, knowledge, frame, None, types)
-        columns = list(frame.columns)
-        frame, flags = with_known(frame, checked, {a: a for a in attributes})
+        columns, place = list(frame.columns), {a: a for a in attributes}
+        for attribute in attributes:
+            if isinstance(types[attribute], st.TimestampType):
+                place[attribute] = f"{attribute} in microseconds"
+                frame = frame.withColumn(place[attribute], _as_known(attribute, types))
+        frame, flags = with_known(frame, checked, place)
         for _, flag in flags.get("e", ()):
             frame = frame.where(flag)
         for lookup in checked.lookups:
             if isinstance(lookup, Lookup) and len(lookup.key) > 1:
-                frame = _known_together(frame, lookup)
+                frame = _known_together(frame, lookup, place)
         for condition in (*checked.query.filters, *checked.query.joins):
-            found = condition_of(condition, lambda a: sf.col(f"`{a.name}`"))
+            found = condition_of(condition, lambda a: sf.col(_quoted(place.get(a.name, a.name))))
             if found is None:
                 raise NotKnown(f"{path}: this condition is not one that Spark can judge by itself; use match")
             frame = frame.where(found)
-        return frame.select(*(f"`{column}`" for column in columns))
+        return frame.select(*map(_quoted, columns))
 
     return transform
 
 
-def _known_together(frame: DataFrame, lookup: Lookup) -> DataFrame:
-    """The rows whose values of several columns a table has rows for, taken together."""
+def _as_known(name: str, types: Mapping[str, st.DataType]) -> Column:
+    """A column as tables of what is known have its values: times as microseconds."""
+    column = sf.col(_quoted(name))
+    return sf.unix_micros(column) if isinstance(types[name], st.TimestampType) else column
+
+
+def _known_together(frame: DataFrame, lookup: Lookup, place: Mapping[str, str]) -> DataFrame:
+    """The rows whose values of several attributes, in the columns `place`, a table has rows for, taken together."""
     if lookup.columns and lookup.columns[0][0] == FLAG:
         return frame  # a condition asks for it
-    kinds = [frame.schema[name].dataType for name in lookup.key]
+    columns = [place[name] for name in lookup.key]
+    kinds = [frame.schema[column].dataType for column in columns]
     names = [f"key_{number}" for number in range(len(kinds))]
     known = [key for key, rows in lookup.table.rows.items() if rows]
     table = frame.sparkSession.createDataFrame(known, st.StructType(list(map(st.StructField, names, kinds))))
-    pairs = zip(lookup.key, names, strict=True)
-    same = (frame[_quoted(name)].eqNullSafe(table[key]) for name, key in pairs)
+    pairs = zip(columns, names, strict=True)
+    same = (frame[_quoted(column)].eqNullSafe(table[key]) for column, key in pairs)
     return frame.join(sf.broadcast(table), reduce(Column.__and__, same), "left_semi")
 
 
@@ -208,7 +227,8 @@ def lowered(
                 "on a stream only what is indexed can be judged"
             )
         rows = frame if stream is None else frame.where(sf.col(f"`{stream}`") == lookup.stream)
-        found = rows.select(*(f"`{name}`" for name in lookup.key)).distinct().limit(_MOST_KEYS + 1).collect()
+        keyed = rows.select(*(_as_known(name, fields).alias(name) for name in lookup.key))
+        found = keyed.distinct().limit(_MOST_KEYS + 1).collect()
         if len(found) > _MOST_KEYS:
             raise NotKnown(f"PATH {{{lookup.part.text}}}: more than {_MOST_KEYS:,} different {', '.join(lookup.key)}")
         keys = [tuple(row) for row in found]
@@ -368,7 +388,7 @@ def _quoted(column: str) -> str:
 def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame:
     """The DataFrame with a column that says whether a key has rows."""
     usual, keys = bool(table.otherwise), _unusual(table)
-    kind = st.LongType() if any(isinstance(value, int) for value in keys) else st.StringType()
+    kind = _KINDS[type(keys[0])] if keys else st.StringType()
     schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
     known = _local(frame, [(value, not usual) for value in keys], schema)
     joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")
