@@ -18,7 +18,8 @@ from cepheid.app import Application, load
 from cepheid.history.graphs import NotInSpark
 from cepheid.service.received import Received
 from cepheid.service.virtual_clock import VirtualClock
-from cepheid.spark.matching import NoKey, UnsuitableColumns
+from cepheid.spark.columns import UnsuitableColumns
+from cepheid.spark.matching import NoKey
 
 pytestmark = pytest.mark.spark
 

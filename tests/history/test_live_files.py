@@ -149,6 +149,20 @@ def test_any_streaming_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     for wrong, message in [({"fan": frame}, "no stream 'fan'"), ({"air": frame.drop("time")}, "no column 'time'")]:
         with pytest.raises(NotOnSpark, match=message):
             Pipeline(spark, app, frames=wrong)
+    for column, kind, message in [
+        (
+            "flow",
+            "string",
+            r"'air': column 'flow', attribute 'flow' .*: expected double, found string; cast it: frame\.",
+        ),
+        ("sensor", "int", "column 'sensor', attribute 'sensor' of the stream: expected string, found int; cast it"),
+        ("id", "string", "column 'id', the id of events: expected bigint, found string; .* or give .* `id: string`"),
+        ("time", "double", "column 'time', the time of events: expected timestamp, found double"),
+    ]:
+        with pytest.raises(NotOnSpark, match=message):
+            Pipeline(spark, app, frames={"air": frame.withColumn(column, sf.col(column).cast(kind))})
+    with pytest.raises(NotOnSpark, match=r"no column 'flow', .*: expected double; rename .*; did you mean 'flows'\?"):
+        Pipeline(spark, app, frames={"air": frame.withColumnRenamed("flow", "flows")})
     with Pipeline(spark, app, frames={"air": frame}) as pipeline:
         pipeline.process_all()
     (kept,) = (tmp_path / "archive" / "_checkpoints").glob("query-rising-*/registered")
@@ -166,6 +180,27 @@ def test_any_streaming_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, archive_of(app), app.graph.streams["air"]).count() == 5
     table = spark.read.format("delta").load(matches_table(archive_of(app), "rising"))
     assert [row["events"].asDict() for row in table.collect()] == [{"p": 5, "q": 7}]
+
+
+def test_a_dataframe_may_spell_attributes_and_write_values_as_records_do(spark: SparkSession, tmp_path: Path) -> None:
+    application(tmp_path, "{kind: files, path: nowhere}")
+    text = (
+        (tmp_path / "app.yaml").read_text().replace("lateness: 1s", "lateness: 1s\n    spellings: {flow: [rate.raw]}")
+    )
+    (tmp_path / "app.yaml").write_text(text)
+    app = load(tmp_path / "app.yaml")
+    write(tmp_path / "in", "1.jsonl", [air(1, 1, 1.5), air(3, 2, 2.5), air(5, 9, 0.0)])
+    frame = spark.readStream.schema("id long, time long, sensor string, flow double").json(str(tmp_path / "in"))
+    frame = frame.selectExpr(
+        "int(id) AS id",
+        "date_format(timestamp_micros(time), \"yyyy-MM-dd'T'HH:mm:ss'Z'\") AS time",
+        "sensor",
+        "CAST(flow AS DECIMAL(9, 2)) AS `rate.raw`",
+    )
+    with Pipeline(spark, app, frames={"air": frame}) as pipeline:
+        pipeline.process_all()
+    rows = read(spark, archive_of(app), app.graph.streams["air"]).select("id", "flow").collect()
+    assert sorted(map(tuple, rows)) == [(1, 1.5), (3, 2.5), (5, 0.0)]
 
 
 def test_what_can_not_be_taken_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from cepheid.cli.engines import find_matches
 from cepheid.language.errors import Rejected
+from cepheid.spark.columns import UnsuitableColumns
 from cepheid.spark.local import match_on_spark
-from cepheid.spark.matching import UnsuitableColumns
 from tests.cli.test_cli import cepheid
 from tests.plan.kept_cases import KEPT, leave_failed, left_if_failing, printed, read_case, write_case, write_matches
 from tests.plan.query_strategies import NOW

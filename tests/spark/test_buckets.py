@@ -31,8 +31,9 @@ from cepheid.plan.division import key_attributes
 from cepheid.spark import buckets
 from cepheid.spark.buckets import Bucket, Progress, StateUnusable, Work, unpack
 from cepheid.spark.clocks import Live
+from cepheid.spark.columns import SPARK_TYPES, UnsuitableColumns
 from cepheid.spark.local import _cells, _column_types
-from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, _schema, places
+from cepheid.spark.matching import _schema, places
 from cepheid.spark.streaming import late_type, packing
 from tests.plan.query_strategies import NOW, SECOND, Case, cases
 from tests.spark.test_matching_random import is_beyond_a_frame

@@ -17,12 +17,15 @@ from pyspark.sql import functions as sf
 from cepheid.app.known import Known
 from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
+from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.language.checker import check
 from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
+from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
 from cepheid.spark import enrich, match, where
+from cepheid.spark.columns import UnsuitableColumns
 from cepheid.spark.knowledge import NotKnown
 from cepheid.spark.local import match_on_spark
 from tests.plan.path_strategies import NS, PREFIXES, SECOND, STREAM, PathCase, cases, groups, knowledge
@@ -91,6 +94,68 @@ def test_enrich(readings: DataFrame, kb: Known) -> None:
     assert rows == [(1, "r1", "Office"), (2, "r1", "Office"), (2, "r2", "Office"), (3, "r3", "Hall"), (4, "", "")]
     with pytest.raises(NotKnown, match="'flwo' of 'a' is not annotated; did you mean 'flow'"):
         enrich(kb, "flwo", room=":in")
+
+
+@pytest.mark.parametrize("path", [OFFICE, "PATH {?e :src ?s . ?e :flow ?f . ?s :limit ?f}"], ids=["indexed", "asked"])
+def test_an_annotated_column_that_is_not_there_or_of_another_type(readings: DataFrame, kb: Known, path: str) -> None:
+    for apply in (where(path, kb), match(f"SELECT ?e.id FROM (?e, a) {path}", knowledge=kb)):
+        for frame, message in [
+            (
+                readings.withColumnRenamed("sensor", "sensors"),
+                r"no column 'sensor', an annotated attribute of stream 'a': expected string; rename .*'sensors'\?",
+            ),
+            (
+                readings.withColumn("sensor", sf.col("id")),
+                r"column 'sensor', an .* of stream 'a': expected string, found bigint; cast it: .*cast\(\"string\"\)",
+            ),
+            (readings.withColumn("sensor", sf.current_date()), "'sensor', .*: expected string, found date; cast it"),
+            (readings.withColumnRenamed("flow", "rate"), "no column 'flow', .*: expected double; rename"),
+            (readings.withColumn("flow", sf.lit("7")), "column 'flow', .*: expected double, found string"),
+        ]:
+            with pytest.raises(UnsuitableColumns, match=message):
+                frame.transform(apply)
+    taken = match(f"SELECT ?e.id FROM (?e, a) {path}", id="sensor", knowledge=kb)
+    with pytest.raises(UnsuitableColumns, match="no column 'sensor', an annotated attribute"):
+        readings.transform(taken)
+
+
+def test_an_annotated_column_that_enrich_can_not_take(readings: DataFrame, kb: Known) -> None:
+    with pytest.raises(UnsuitableColumns, match="no column 'sensor', an annotated attribute of stream 'a'"):
+        readings.drop("sensor").transform(enrich(kb, "sensor", room=":in"))
+    with pytest.raises(UnsuitableColumns, match=r"column 'sensor', .*: expected string, found bigint; cast it"):
+        readings.withColumn("sensor", sf.col("id")).transform(enrich(kb, "sensor", room=":in"))
+
+
+def test_a_smaller_integer_is_an_annotated_int(readings: DataFrame) -> None:
+    meanings = Annotations({"a": {"number": Annotation(f"{NS}src", "template", Type.INT, template=NS + "s{value}")}})
+    known = Known(knowledge(ROOMS), meanings, prefixes=PREFIXES)
+    path = "PATH {?e :src/:in ?r . ?r a :Hall}"
+    for kind in ("tinyint", "int", "bigint"):
+        frame = readings.withColumn("number", sf.col("id").cast(kind))
+        assert [row.id for row in frame.transform(where(path, known)).collect()] == [3]
+        found = frame.transform(match(f"SELECT ?e.id FROM (?e, a) {path}", knowledge=known))
+        assert [row.select.id for row in found.collect()] == [3]
+        rooms = frame.transform(enrich(known, "number", room=":in")).where("id = 3").collect()
+        assert [row.room for row in rooms] == [f"{NS}r3"]
+
+
+@pytest.mark.parametrize("held", ["timestamp_micros(time)", "time"], ids=["timestamp", "microseconds"])
+def test_readings_and_times_that_a_path_asks_about(readings: DataFrame, held: str) -> None:
+    turtle = f"""@prefix : <{NS}> . @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+        :s1 :limit 7.0e0 ; :since "1970-01-01T00:00:00Z"^^xsd:dateTime .
+        :s2 :limit 5.0e0 ; :since "1970-01-01T00:00:05Z"^^xsd:dateTime .
+        :s3 :since "1970-01-01T00:00:02Z"^^xsd:dateTime ."""
+    meanings = Annotations({"a": {**MEANINGS.properties("a"), "at": Annotation(f"{NS}at", "literal", Type.TIMESTAMP)}})
+    known = Known(knowledge(turtle), meanings, prefixes=PREFIXES)
+    frame = readings.withColumn("at", sf.expr(held))
+    for path, wanted in [
+        ("PATH {?e :flow ?f . :s1 :limit ?f}", [2]),
+        ("PATH {?e :at ?t . :s3 :since ?i . FILTER (?t > ?i)}", [3, 4]),
+        ("PATH {?e :src ?s . ?s :since ?i . ?e :at ?t . FILTER (?t > ?i)}", [1, 3]),
+    ]:
+        assert sorted(row.id for row in frame.transform(where(path, known)).collect()) == wanted, path
+        found = frame.transform(match(f"SELECT ?e.id FROM (?e, a) {path}", knowledge=known))
+        assert sorted(row.select.id for row in found.collect()) == wanted, path
 
 
 @pytest.fixture

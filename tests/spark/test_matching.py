@@ -26,7 +26,8 @@ from cepheid.model.streams import Stream
 from cepheid.model.time import EPOCH
 from cepheid.model.types import Type
 from cepheid.plan.matcher import Matcher
-from cepheid.spark.matching import NoKey, UnsuitableColumns
+from cepheid.spark.columns import UnsuitableColumns
+from cepheid.spark.matching import NoKey
 from tests.plan.path_strategies import NS, PREFIXES, knowledge
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
+from cepheid.spark.columns import UnsuitableColumns
 from cepheid.spark.local import match_on_spark
-from cepheid.spark.matching import UnsuitableColumns
 from tests.plan.query_strategies import SECOND, Case, cases
 
 NOW = 2 * SECOND

@@ -20,7 +20,8 @@ from cepheid.language.parser import parse
 from cepheid.language.scope import Catalogue
 from cepheid.plan.division import reach
 from cepheid.plan.matcher import Matcher
-from cepheid.spark.matching import UnsuitableColumns, _schema, matching
+from cepheid.spark.columns import UnsuitableColumns
+from cepheid.spark.matching import _schema, matching
 from cepheid.spark.slices import sliced
 from tests.plan.query_strategies import NOW, SECOND, Case, cases
 from tests.spark.test_buckets import Stream

@@ -28,7 +28,8 @@ from cepheid.model.events import Event
 from cepheid.plan.matcher import Matcher
 from cepheid.service.log import LogReader
 from cepheid.spark.clocks import Live
-from cepheid.spark.matching import NoKey, UnsuitableColumns
+from cepheid.spark.columns import UnsuitableColumns
+from cepheid.spark.matching import NoKey
 from cepheid.spark.streaming import NoWatermark
 from tests.history.test_log_source import push
 from tests.service.intakes import AIR, air, starting

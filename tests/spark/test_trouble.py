@@ -76,6 +76,21 @@ def test_a_state_that_can_not_be_read(spark: SparkSession, tmp_path: Path) -> No
     assert f"its checkpoint {checkpoint} is damaged" in said
 
 
+def test_a_session_without_rocksdb(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own words name the store, and not the setting."""
+    setting = "spark.sql.streaming.stateStore.providerClass"
+    before = str(spark.conf.get(setting))
+    write(tmp_path / "in", arrivals(), [0, 10])
+    stream = read_json(spark, tmp_path / "in").withWatermark("time", "2 seconds")
+    found = stream.transform(cepheid.spark.match(QUERIES["pair"], stream="stream", now=NOW))
+    spark.conf.set(setting, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    try:
+        said = failure(found.writeStream.format("noop"), tmp_path / "checkpoint")
+    finally:
+        spark.conf.set(setting, before)
+    assert f'Write spark.conf.set("{setting}", "{before}")' in said
+
+
 def test_a_table_that_changed_under_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     table, checkpoint = str(tmp_path / "table"), tmp_path / "checkpoint"
     spark.range(3).write.format("delta").save(table)

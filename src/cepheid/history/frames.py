@@ -26,9 +26,9 @@ from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
 from cepheid.plan.division import always_bound, is_alone
 from cepheid.spark.archive import DAY
+from cepheid.spark.columns import SPARK_TYPES
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import Flags, with_known
-from cepheid.spark.matching import SPARK_TYPES
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from cepheid.plan.planner import Plan
 from cepheid.service.job import graph_job
 from cepheid.service.running.functions import Functions
 from cepheid.spark.clocks import Clocks
-from cepheid.spark.matching import NoKey, UnsuitableColumns
+from cepheid.spark.columns import UnsuitableColumns
+from cepheid.spark.matching import NoKey
 from cepheid.spark.validate import Transform, event_schema
 
 #: How each type of an attribute may be held by Spark, in words too.

@@ -22,11 +22,13 @@ from cepheid.knowledge.tables import Lookup
 from cepheid.language.checker import Checked
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
+from cepheid.model.types import Type
 from cepheid.plan.real_time import why_not
 from cepheid.service.log import LogReader
 from cepheid.service.running.lanes import begins_before
 from cepheid.spark.application import FileInput, TopicInput
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
+from cepheid.spark.columns import fits, wanted_of
 from cepheid.spark.jvm_records import events_in_jvm
 from cepheid.spark.matching import tables
 from cepheid.spark.sources import read_file_stream, read_topic
@@ -180,7 +182,7 @@ def records_of(spark: SparkSession, given: Input, bytes_per_batch: int | None = 
 
 
 def frame_input(streams: Mapping[str, Stream], name: str, frame: DataFrame) -> FrameInput:
-    """A DataFrame as the source of a stream; NotOnSpark if it can't be."""
+    """A DataFrame as the source of a stream; NotOnSpark if it can't be: no row of it would be an event."""
     if name not in streams:
         hint = suggestion(name, streams)
         raise NotOnSpark(
@@ -193,17 +195,53 @@ def frame_input(streams: Mapping[str, Stream], name: str, frame: DataFrame) -> F
             f"'{name}': the DataFrame has no column '{min(lacking)}'; rename the one that says it: "
             f'frame.withColumnRenamed(..., "{min(lacking)}")'
         )
+    _check_columns(streams[name], frame)
     return FrameInput(frame, (streams[name],))
+
+
+def _check_columns(stream: Stream, frame: DataFrame) -> None:
+    """Raises NotOnSpark if an attribute has no column, by its name or a spelling, or one of values that never fit."""
+    fields = {field.name: field.dataType for field in frame.schema.fields}
+    id_type = Type.STRING if stream.id_kind == "string" else Type.INT
+    expected = [("id", id_type, "the id of events"), ("time", Type.TIMESTAMP, "the time of events")]
+    for name, kind in stream.attributes.items():
+        spellings = [spelling for spelling in (name, *stream.spellings.get(name, ())) if spelling in fields]
+        if not spellings:
+            hint, wanted = suggestion(name, fields), wanted_of(kind)
+            raise NotOnSpark(
+                f"'{stream.name}': the DataFrame has no column '{name}', an attribute of the stream: expected "
+                f'{wanted}; rename the one that has it, or say that none does: frame.withColumn("{name}", '
+                f'lit(None).cast("{wanted}"))' + (f"; {hint}" if hint else "")
+            )
+        expected += [(spelling, kind, f"attribute '{name}' of the stream") for spelling in spellings]
+    for name, kind, what in expected:
+        if not fits(fields[name], kind) and not _is_written(fields[name], kind):
+            raise NotOnSpark(
+                f"'{stream.name}': column '{name}', {what}: expected {wanted_of(kind)}, found "
+                f'{fields[name].simpleString()}; cast it: frame.withColumn("{name}", frame["{name}"].cast('
+                f'"{wanted_of(kind)}"))'
+                + (", or give the stream `id: string`" if name == "id" and kind is Type.INT else "")
+            )
+
+
+def _is_written(held: st.DataType, kind: Type) -> bool:
+    """Whether records have such values for a type, besides those that are of it (rule E3)."""
+    if isinstance(held, st.DecimalType):
+        return kind is Type.FLOAT or (kind is Type.INT and held.scale == 0)
+    if isinstance(held, st.ArrayType):
+        return kind.is_array and fits(held.elementType, Type.INT)
+    written = isinstance(held, st.StringType | st.TimestampNTZType | st.DateType) and kind is Type.TIMESTAMP
+    return written or (isinstance(held, st.StringType) and kind in (Type.BYTES, Type.UINT8_ARRAY))
 
 
 def _rows_of(frame: DataFrame, stream: Stream) -> DataFrame:
     """Rows as records, which are judged like any others. Nothing says in which order those of a batch came."""
-    names = [name for name in ("id", "time", *stream.attributes) if name in frame.columns]
+    spelled = (spelling for name in stream.attributes for spelling in (name, *stream.spellings.get(name, ())))
+    names = [name for name in ("id", "time", *spelled) if name in frame.columns]
+    columns = {name: sf.col("`" + name.replace("`", "``") + "`") for name in names}
     values = (
-        (sf.unix_micros(name) if isinstance(frame.schema[name].dataType, st.TimestampType) else sf.col(name)).alias(
-            name
-        )
-        for name in names
+        (sf.unix_micros(column) if isinstance(frame.schema[name].dataType, st.TimestampType) else column).alias(name)
+        for name, column in columns.items()
     )
     record = sf.to_json(sf.struct(sf.lit(stream.name).alias("stream"), *values), {"ignoreNullFields": "false"})
     place = sf.struct(

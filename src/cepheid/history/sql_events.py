@@ -21,7 +21,7 @@ from cepheid.language.functions import ValueType
 from cepheid.language.syntax import Expression, conjuncts
 from cepheid.model.types import Type
 from cepheid.plan.compile import is_looked_up
-from cepheid.spark.matching import SPARK_TYPES
+from cepheid.spark.columns import SPARK_TYPES
 
 #: An event as a value: its place in the order of rule E2, as that of structs.
 PLACE: Final = ("time", "stream", "number", "name")

@@ -1,9 +1,11 @@
-"""How the events of a batch are divided among Spark's tasks: what can be in one match has to be seen by one of them.
+"""How the events of a query are divided among Spark's tasks: what can be in one match has to be seen by one of them.
 
 JOIN (?a.sensor = ?b.sensor)                      by key: sensor
 JOIN on ?room of PATH {?a :in ?room ...}          by what is known: ?room
 SEQ (?a, ?b) WINDOW (?a, ?b, 5min), no key        by time, in slices that overlap by 5 min
 the same with MATCH NEXT                          not at all
+
+A stream, whose state has a place, is divided by key only: into buckets.
 """
 
 from __future__ import annotations
@@ -32,6 +34,16 @@ def division(checked: Checked) -> str:
             f"{format_duration(back)} of the events before them"
         )
     return f"not at all, one task matches everything in order: its variables share no key, and {back}"
+
+
+def live_division(checked: Checked) -> str:
+    """How the events of a query that runs live are divided, for people."""
+    if is_alone(checked) or key_attributes(checked):
+        return division(checked)
+    return (
+        "not at all, one task at a time matches all events, in one bucket: its variables share no key, by JOIN or "
+        "GROUP BY"
+    )
 
 
 def is_alone(checked: Checked) -> bool:

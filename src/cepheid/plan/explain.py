@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from cepheid.model.time import format_duration
 from cepheid.plan.apart import Apart
-from cepheid.plan.division import division
+from cepheid.plan.division import division, live_division
 from cepheid.plan.graph import Graph, Operator, Query
 from cepheid.plan.operators import KINDS, Schema
 from cepheid.plan.planner import Plan
@@ -158,6 +158,7 @@ def _physical(plan: Plan, name: str, topics: Collection[str]) -> Described:
         if placement.engine == "spark" and name in plan.queries:
             node["real_time"] = verdict(name, plan.queries[name], graph.streams, topics)
             node["batch"] = division(plan.queries[name])
+            node["live"] = live_division(plan.queries[name])
     return node
 
 
@@ -298,6 +299,8 @@ def _physical_text(described: Described) -> Iterator[str]:
             mode = node["real_time"] if node["real_time"].startswith(QUALIFIES) else f"no. {node['real_time']}"
             yield f"  {node['name']}  Real-Time Mode: {mode}"
             yield f"  {node['name']}  a batch is divided {node['batch']}"
+            if node["live"] != node["batch"]:
+                yield f"  {node['name']}  a stream is divided {node['live']}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -28,6 +28,7 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
 from cepheid.model.types import INT64_MIN, Type, Value
+from cepheid.spark.columns import require
 
 if TYPE_CHECKING:
     from cepheid.app.known import Known
@@ -41,6 +42,14 @@ _MOST_KEYS: Final = 1_000_000
 _MOST_LISTED: Final = 2_000
 #: Under this name the progress of a stream says of how many events a value has no entity.
 STRANGERS: Final = "unknown"
+#: How Spark holds the keys of what is known.
+_KINDS: Final[Mapping[type, st.DataType]] = {
+    bool: st.BooleanType(),
+    int: st.LongType(),
+    float: st.DoubleType(),
+    str: st.StringType(),
+    bytes: st.BinaryType(),
+}
 #: Text that means the same between quotes, whatever the session's settings say of escapes.
 _PLAIN: Final = re.compile(r"[^'\\$]*")
 
@@ -52,7 +61,8 @@ class NotKnown(ValueError):
 def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transform:
     """The rows of which a PATH about `?e` is true, as a function for `df.transform`.
 
-    `stream` says whose annotations hold; it can be left out where the knowledge annotates one.
+    `stream` says whose annotations hold; it can be left out where the knowledge annotates one. Raises UnsuitableColumns
+    where an annotated attribute that the PATH reads is no column, or one of another type.
     """
     from cepheid.spark.filters import condition_of
 
@@ -64,41 +74,52 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         raise Rejected(problems)
 
     def transform(frame: DataFrame) -> DataFrame:
-        types = {field.name: field.dataType for field in frame.schema.fields}
+        types = _types(frame)
         own = knowledge.annotations.properties(name)
         attributes = {a: annotation.type for a, annotation in own.items() if a in types}
         catalogue = named(Catalogue({name: Stream(name, attributes, id_kind="int")}, name), knowledge)
         checked, problems = check(tree, catalogue)
         if checked is None:
             raise Rejected(problems)
-        checked = lowered(checked, knowledge, frame, None)
-        columns = list(frame.columns)
-        frame, flags = with_known(frame, checked, {a: a for a in attributes})
+        checked = lowered(checked, knowledge, frame, None, types)
+        columns, place = list(frame.columns), {a: a for a in attributes}
+        for attribute in attributes:
+            if isinstance(types[attribute], st.TimestampType):
+                place[attribute] = f"{attribute} in microseconds"
+                frame = frame.withColumn(place[attribute], _as_known(attribute, types))
+        frame, flags = with_known(frame, checked, place)
         for _, flag in flags.get("e", ()):
             frame = frame.where(flag)
         for lookup in checked.lookups:
             if isinstance(lookup, Lookup) and len(lookup.key) > 1:
-                frame = _known_together(frame, lookup)
+                frame = _known_together(frame, lookup, place)
         for condition in (*checked.query.filters, *checked.query.joins):
-            found = condition_of(condition, lambda a: sf.col(f"`{a.name}`"))
+            found = condition_of(condition, lambda a: sf.col(_quoted(place.get(a.name, a.name))))
             if found is None:
                 raise NotKnown(f"{path}: this condition is not one that Spark can judge by itself; use match")
             frame = frame.where(found)
-        return frame.select(*(f"`{column}`" for column in columns))
+        return frame.select(*map(_quoted, columns))
 
     return transform
 
 
-def _known_together(frame: DataFrame, lookup: Lookup) -> DataFrame:
-    """The rows whose values of several columns a table has rows for, taken together."""
+def _as_known(name: str, types: Mapping[str, st.DataType]) -> Column:
+    """A column as tables of what is known have its values: times as microseconds."""
+    column = sf.col(_quoted(name))
+    return sf.unix_micros(column) if isinstance(types[name], st.TimestampType) else column
+
+
+def _known_together(frame: DataFrame, lookup: Lookup, place: Mapping[str, str]) -> DataFrame:
+    """The rows whose values of several attributes, in the columns `place`, a table has rows for, taken together."""
     if lookup.columns and lookup.columns[0][0] == FLAG:
         return frame  # a condition asks for it
-    kinds = [frame.schema[name].dataType for name in lookup.key]
+    columns = [place[name] for name in lookup.key]
+    kinds = [frame.schema[column].dataType for column in columns]
     names = [f"key_{number}" for number in range(len(kinds))]
     known = [key for key, rows in lookup.table.rows.items() if rows]
     table = frame.sparkSession.createDataFrame(known, st.StructType(list(map(st.StructField, names, kinds))))
-    pairs = zip(lookup.key, names, strict=True)
-    same = (frame[_quoted(name)].eqNullSafe(table[key]) for name, key in pairs)
+    pairs = zip(columns, names, strict=True)
+    same = (frame[_quoted(column)].eqNullSafe(table[key]) for column, key in pairs)
     return frame.join(sf.broadcast(table), reduce(Column.__and__, same), "left_semi")
 
 
@@ -106,7 +127,7 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
     """The DataFrame with more columns: for each name, where its path leads from the entity of a column's value.
 
     A value without an entity, or from which a path leads nowhere, has nulls; from which it leads to several, a row for
-    each.
+    each. Raises UnsuitableColumns where the DataFrame has no such column, or one of another type.
     """
     from cepheid.knowledge.index import keys_in, lookup_of
     from cepheid.language.parts import divide
@@ -136,10 +157,15 @@ def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **pat
     table = [(key, *map(_text, row)) for key, found in zip(keys, rows, strict=True) for row in found]
 
     def transform(frame: DataFrame) -> DataFrame:
+        require(_types(frame), column, annotation.type, _annotated(name))
         known = _local(frame, table, schema)
         return frame.join(sf.broadcast(known), on=column, how="left")
 
     return transform
+
+
+def _types(frame: DataFrame) -> dict[str, st.DataType]:
+    return {field.name: field.dataType for field in frame.schema.fields}
 
 
 def _text(value: Value) -> str | None:
@@ -173,11 +199,25 @@ def named(catalogue: Catalogue, knowledge: Known) -> Catalogue:
     return knowledge.catalogue(replace(catalogue, prefixes=knowledge.prefixes, properties=properties))
 
 
-def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream: str | None) -> Checked:
-    """The query with its PATHs judged by what is known; keys that are not known beforehand are the DataFrame's."""
+def lowered(
+    checked: Checked,
+    knowledge: Known | None,
+    frame: DataFrame,
+    stream: str | None,
+    fields: Mapping[str, st.DataType],
+) -> Checked:
+    """The query with its PATHs judged by what is known; keys that are not known beforehand are the DataFrame's.
+
+    `fields` are the columns that may be attributes.
+    """
     if knowledge is None:
         raise NotKnown("PATH needs knowledge: match(query, knowledge=...)")
     semantic = knowledge.lower(checked)
+    for name, own in knowledge.annotations.streams.items():
+        read = _read(semantic.checked, name)
+        for attribute, annotation in own.items():
+            if attribute in read:
+                require(fields, attribute, annotation.type, _annotated(name))
     for lookup in semantic.lookups:
         if lookup.table.complete:
             continue
@@ -187,7 +227,8 @@ def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream:
                 "on a stream only what is indexed can be judged"
             )
         rows = frame if stream is None else frame.where(sf.col(f"`{stream}`") == lookup.stream)
-        found = rows.select(*(f"`{name}`" for name in lookup.key)).distinct().limit(_MOST_KEYS + 1).collect()
+        keyed = rows.select(*(_as_known(name, fields).alias(name) for name in lookup.key))
+        found = keyed.distinct().limit(_MOST_KEYS + 1).collect()
         if len(found) > _MOST_KEYS:
             raise NotKnown(f"PATH {{{lookup.part.text}}}: more than {_MOST_KEYS:,} different {', '.join(lookup.key)}")
         keys = [tuple(row) for row in found]
@@ -195,6 +236,16 @@ def lowered(checked: Checked, knowledge: Known | None, frame: DataFrame, stream:
         lookup.table.rows = dict(zip(keys, known, strict=True))
         lookup.table.complete = True
     return semantic.checked
+
+
+def _read(checked: Checked, stream: str) -> set[str]:
+    """The attributes of a stream that a query reads, and by which it looks up what is known."""
+    named = {r.names[stream] for r in checked.attributes.values() if stream in r.names}
+    return named.union(*(x.key for x in checked.lookups if isinstance(x, Lookup) and x.stream == stream))
+
+
+def _annotated(stream: str) -> str:
+    return f"an annotated attribute of stream '{stream}'"
 
 
 def portable(checked: Checked) -> Checked:
@@ -337,7 +388,7 @@ def _quoted(column: str) -> str:
 def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame:
     """The DataFrame with a column that says whether a key has rows."""
     usual, keys = bool(table.otherwise), _unusual(table)
-    kind = st.LongType() if any(isinstance(value, int) for value in keys) else st.StringType()
+    kind = _KINDS[type(keys[0])] if keys else st.StringType()
     schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
     known = _local(frame, [(value, not usual) for value in keys], schema)
     joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")

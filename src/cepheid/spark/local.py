@@ -18,7 +18,8 @@ from cepheid.model.events import Event, EventId, OrderKey
 from cepheid.model.matches import Bound, EventRef, Match, MatchIds, Window
 from cepheid.model.time import EPOCH
 from cepheid.model.types import Value
-from cepheid.spark.matching import SPARK_TYPES, UnsuitableColumns, match, match_checked
+from cepheid.spark.columns import SPARK_TYPES, UnsuitableColumns
+from cepheid.spark.matching import match, match_checked
 
 
 def match_on_spark(spark: SparkSession, checked: Checked, events: Sequence[Event], now: int) -> list[Match]:

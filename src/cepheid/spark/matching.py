@@ -27,16 +27,15 @@ from cepheid.language import syntax
 from cepheid.language.build import Q
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Rejected, Source
-from cepheid.language.functions import ValueType
 from cepheid.language.output import is_of_window, named_events
 from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
-from cepheid.model.names import suggestion
-from cepheid.model.streams import IMPLIED, Stream
+from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 from cepheid.plan.division import Meaning, always_bound, is_alone, is_moving, key_attributes, reach
 from cepheid.plan.matcher import Matcher
-from cepheid.spark.clocks import LOG_COLUMNS, Clocks, Live
+from cepheid.spark.clocks import Live
+from cepheid.spark.columns import SPARK_TYPES, Columns, UnsuitableColumns
 from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known, without_settled
 from cepheid.spark.meaning import divided as divided_by
@@ -54,37 +53,6 @@ ONLY_STREAM: Final = "events"
 _MATCHERS: Final = 32
 _ROWS: Final = 1 << 18
 _TABLE_ROWS: Final = 1_000_000
-
-_TYPES: Final[dict[type[st.DataType], Type]] = {
-    st.BooleanType: Type.BOOL,
-    st.ByteType: Type.INT,
-    st.ShortType: Type.INT,
-    st.IntegerType: Type.INT,
-    st.LongType: Type.INT,
-    st.FloatType: Type.FLOAT,
-    st.DoubleType: Type.FLOAT,
-    st.StringType: Type.STRING,
-    st.TimestampType: Type.TIMESTAMP,
-    st.BinaryType: Type.BYTES,
-}
-#: How the values of queries are held by Spark; what knows no type of its own is text.
-SPARK_TYPES: Final[dict[ValueType, st.DataType]] = {
-    ValueType.NULL: st.StringType(),
-    ValueType.NODE: st.StringType(),
-    ValueType.BOOL: st.BooleanType(),
-    ValueType.INT: st.LongType(),
-    ValueType.FLOAT: st.DoubleType(),
-    ValueType.STRING: st.StringType(),
-    ValueType.TIMESTAMP: st.TimestampType(),
-    ValueType.DURATION: st.LongType(),
-    ValueType.BYTES: st.BinaryType(),
-    ValueType.UINT8_ARRAY: st.BinaryType(),
-    ValueType.FLOAT_ARRAY: st.ArrayType(st.DoubleType()),
-}
-
-
-class UnsuitableColumns(ValueError):
-    """A DataFrame that does not have what events have, or not as it should be."""
 
 
 class NoKey(UserWarning):
@@ -127,7 +95,7 @@ def match(
         columns = Columns(frame, id, time, stream, live.arrival if live is not None and frame.isStreaming else None)
         checked = _check(tree, columns, knowledge, live=frame.isStreaming)
         if checked.query.path is not None:
-            checked = lowered(checked, knowledge, frame, stream)
+            checked = lowered(checked, knowledge, frame, stream, columns.free)
         return _matched(frame, checked, columns, moment, live or Live())
 
     return transform
@@ -186,53 +154,6 @@ def _tree(query: Query) -> syntax.Query:
     return tree
 
 
-class Columns:
-    """Which columns of a DataFrame are what."""
-
-    def __init__(self, frame: DataFrame, id: str, time: str, stream: str | None, arrival: str | None = None) -> None:
-        self.id, self.time, self.stream, self.arrival = id, time, stream, arrival
-        self.clocks = Clocks.of(frame, time)
-        fields = {field.name: field.dataType for field in frame.schema.fields}
-        self.id_type = self._required(
-            fields, id, "id", (st.LongType, st.IntegerType, st.ShortType, st.ByteType, st.StringType)
-        )
-        self.time_type = self._required(fields, time, "time", (st.TimestampType, st.LongType))
-        if stream is not None:
-            self._required(fields, stream, "stream", (st.StringType,))
-        if arrival is not None:
-            self._required(fields, arrival, "arrival", (st.TimestampType, st.LongType))
-        self.attributes: dict[str, Type] = {}
-        #: The columns of types that no attribute has.
-        self.others = {name: kind.simpleString() for name, kind in fields.items() if _attribute_type(kind) is None}
-        for name, kind in fields.items():
-            found = _attribute_type(kind)
-            of_log = self.clocks is not None and self.clocks.flagged and name in LOG_COLUMNS
-            if name not in (id, time, stream) and name not in IMPLIED and not of_log and found is not None:
-                self.attributes[name] = found
-
-    def _required(
-        self, fields: dict[str, st.DataType], name: str, what: str, kinds: tuple[type[st.DataType], ...]
-    ) -> st.DataType:
-        if name not in fields:
-            hint = suggestion(name, fields)
-            raise UnsuitableColumns(
-                f"the DataFrame has no column '{name}' for the {what} of events; name another: match(query, {what}=...)"
-                + (f"; {hint}" if hint else "")
-            )
-        if not isinstance(fields[name], kinds):
-            wanted = " or ".join(kind().simpleString() for kind in kinds)
-            raise UnsuitableColumns(
-                f"column '{name}', the {what} of events: expected {wanted}, found {fields[name].simpleString()}"
-            )
-        return fields[name]
-
-
-def _attribute_type(kind: st.DataType) -> Type | None:
-    if isinstance(kind, st.ArrayType) and isinstance(kind.elementType, st.DoubleType | st.FloatType):
-        return Type.FLOAT_ARRAY
-    return _TYPES.get(type(kind))
-
-
 def _check(tree: syntax.Query, columns: Columns, knowledge: Known | None, *, live: bool) -> Checked:
     only = ONLY_STREAM if knowledge is None else knowledge.annotations.only_stream or ONLY_STREAM
     names = list(dict.fromkeys(s for r in tree.ranges for s in r.streams)) or [only]
@@ -245,11 +166,12 @@ def _check(tree: syntax.Query, columns: Columns, knowledge: Known | None, *, liv
     catalogue = Catalogue(streams, names[0] if len(names) == 1 else None)
     checked, problems = check(tree, catalogue if knowledge is None else named(catalogue, knowledge), live=live)
     if checked is None:
-        for name, found in columns.others.items():
+        others = {name: kind for name, kind in columns.free.items() if name not in columns.attributes}
+        for name, found in others.items():
             if any(problem.code == "unknown-attribute" and f"'{name}'" in problem.message for problem in problems):
                 raise UnsuitableColumns(
                     f"column '{name}', which the query reads: expected a boolean, number, string, timestamp, binary or "
-                    f"array<double>, found {found}; cast it, or leave it out"
+                    f"array<double>, found {found.simpleString()}; cast it, or leave it out"
                 )
         raise Rejected(problems)
     for problem in problems:

@@ -28,11 +28,10 @@ from cepheid.plan.division import is_alone
 from cepheid.plan.real_time import hindrance
 from cepheid.spark.buckets import PACKED, Bucket, Work, pack, unpack
 from cepheid.spark.clocks import Clocks, Live
+from cepheid.spark.columns import Columns, UnsuitableColumns
 from cepheid.spark.knowledge import without_settled
 from cepheid.spark.matching import (
-    Columns,
     NoKey,
-    UnsuitableColumns,
     depends_on_now,
     divided,
     in_partition,

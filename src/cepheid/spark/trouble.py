@@ -18,6 +18,11 @@ _AWAY: Final = (
     "Failed to construct kafka",
 )
 _CHANGED: Final = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "STATE_STORE_VALUE_SCHEMA")
+#: How a session gets the store that a query's state needs: Spark's own words name it, and not the setting.
+_STORE: Final = (
+    'spark.conf.set("spark.sql.streaming.stateStore.providerClass", '
+    '"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")'
+)
 
 
 def is_of_newer_delta(story: str) -> bool:
@@ -37,6 +42,8 @@ def explained(story: str, checkpoint: str = "") -> str:
         return f"the broker of Kafka does not answer: {said} Start it, or mend `brokers`; it goes on where it was"
     if any(sign in story for sign in _CHANGED):
         return f"what it reads has another schema than when it began: {said} Give the query another name"
+    if "STORE_BACKEND_NOT_SUPPORTED_FOR_TWS" in story:
+        return f"the session keeps the state of streams elsewhere than in RocksDB: {said} Write {_STORE}"
     file = damaged_file(checkpoint)
     if file is not None or any(sign in story for sign in _DAMAGED):
         return (
