@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import scepter_world as world
-from common import Plot, Report, Table, series
+from common import Bar, Plot, Report, Table, series
 from scepter.past_world import MINUTE, NOW, RATE, described, readings
 
 from cepheid.app import Application
@@ -26,13 +26,16 @@ BEFORE: Final = 1
 _END: Final = "END"
 
 
-def engine(report: Report, folder: Path, numbers: tuple[int, ...], times: tuple[int, ...], repeats: int) -> None:
-    """A table and plots: from the start of an engine to the first and to the last match of a downtime."""
+def engine(report: Report, folder: Path, limits: Mapping[int, float], times: tuple[int, ...], repeats: int) -> None:
+    """From the start of an engine to the first and to the last match of a downtime.
+
+    `limits` are the seconds that the longest may take, by query.
+    """
     table = Table(
         "An engine comes back, medians: events from its log",
         ["query", "down, min", "first, s", "all, s", "events/s", "matches"],
     )
-    for number in numbers:
+    for number, limit in limits.items():
         found: dict[int, list[tuple[float, float, int]]] = {}
         for minutes in times:
             runs = [_recovery(folder / f"engine-{number}-{minutes}-{turn}", number, minutes) for turn in range(repeats)]
@@ -42,6 +45,10 @@ def engine(report: Report, folder: Path, numbers: tuple[int, ...], times: tuple[
             cells = [f"{first:.2f}", f"{last:.2f}", f"{rate:,.0f}", f"{runs[0][2]:,}"]
             table.rows.append([str(number), str(minutes), *cells])
             print(f"Query {number}, an engine that was down {minutes} minutes: {last:.2f} s", flush=True)
+        report.bars += [
+            Bar(f"Query {number}, an engine comes back after {times[-1]} minutes", last, limit, "at_most", "s"),
+            Bar(f"Query {number}, its first match after {times[-1]} minutes", first, 2.0, "at_most", "s"),
+        ]
         name, title = f"figure9-engine-query{number}", f"An engine comes back, Query {number}"
         plot = Plot(name, title, "downtime, minutes", "s from its start", log_y=True)
         for part, label in enumerate(("to the first match", "to the last event")):

@@ -1,4 +1,4 @@
-"""The paper's campus with a past: 600 events a second in archives of some minutes, as the pipeline leaves them."""
+"""The paper's campus with a past: 600 events a second in archives of some minutes, in few files or in many."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SECOND: Final = 1_000_000
 MINUTE: Final = 60 * _SECOND
 #: Every 20 minutes the offices of the department are cooled too much, for six.
 _CYCLE, _EPISODE = 20 * 60, 6 * 60
-#: A batch of the pipeline, which is a file in the archive.
-_BATCH: Final = 5
+#: Seconds of events in a file of the archive: of one that is compacted now and then, and as the pipeline leaves it.
+COMPACTED, AS_LEFT = 300, 2
 
 
 def readings(minutes: int, seed: int = 5) -> pa.Table:
@@ -82,16 +82,16 @@ def described(place: Path, **others: object) -> Application:
     return load(place / "app.yaml")
 
 
-def application(spark: SparkSession, folder: Path, minutes: int) -> Application:
+def application(spark: SparkSession, folder: Path, minutes: int, file_seconds: int = COMPACTED) -> Application:
     """An application whose archive has the last minutes before NOW."""
-    place = folder / f"{minutes}min"
+    place = folder / f"{minutes}min-{file_seconds}s"
     app = described(place, archive={"path": "archive"})
     raw = place / "raw.parquet"
     pq.write_table(readings(minutes), raw)
     events = spark.read.parquet(str(raw)).withColumns(
         {LOG_OFFSET: sf.col("id"), LOG_LATE: sf.lit(False), DAY: day_of(sf.col("time"))}
     )
-    files = events.repartitionByRange(-(-minutes // _BATCH), "time")
+    files = events.repartitionByRange(-(-minutes * 60 // file_seconds), "time")
     files.write.format("delta").partitionBy(DAY).save(str(place / "archive" / world.STREAM.name))
     raw.unlink()
     return app

@@ -21,7 +21,7 @@ import scepter_world as world
 from common import Bar, Plot, Report, Table, arguments, series
 from scepter.calibrate import calibrated
 from scepter.engine import engine
-from scepter.past_world import NOW, RATE, application, asked, cpu_seconds, readings
+from scepter.past_world import AS_LEFT, NOW, RATE, application, asked, cpu_seconds, readings
 
 from cepheid.app import Application
 from cepheid.history.answer import Wanted, query
@@ -175,6 +175,23 @@ def ten_times_larger(report: Report, whole: Application, tenth: Application, min
     report.bars.append(Bar("archive ten times larger than the range, times slower", max(ratios), 1.3, "at_most"))
 
 
+def not_compacted(report: Report, compacted: Application, many: Application, minutes: int, repeats: int) -> None:
+    """What it costs that an archive has a file for each batch of the pipeline, until `cepheid archive compact`."""
+    title = f"Down {minutes} minutes, an archive of few files and one of a file for each batch: medians of {repeats}"
+    table = Table(title, ["query", "compacted: first, s", "last, s", "as left: first, s", "last, s"])
+    for number in CATCH_UP:
+        runs: dict[str, list[Run]] = {"compacted": [], "as left": []}
+        for _ in range(repeats):
+            for found, app in zip(runs.values(), (compacted, many), strict=True):
+                found.append(recovered(app, number, minutes, "auto"))
+        figures = [
+            statistics.median(getattr(r, p) for r in found) for found in runs.values() for p in ("first", "last")
+        ]
+        table.rows.append([str(number), *(f"{figure:.2f}" for figure in figures)])
+        print(f"Query {number}, few files and many: {table.rows[-1][1:]}", flush=True)
+    report.tables.append(table)
+
+
 def cold(report: Report, app: Application, minutes: int) -> None:
     """Spark cold: a process that starts for it."""
     table = Table(f"Spark cold, down {minutes} minutes: from the start of a process", ["query", "first, s", "last, s"])
@@ -243,7 +260,8 @@ def main() -> None:
     report = Report(
         name="scepter-9",
         question=(__doc__ or "").split("\n", 1)[0],
-        method=f"{RATE} events/s; Delta archives of {ARCHIVES[0]} and {ARCHIVES[1]} minutes, a file for 5; local[*], "
+        method=f"{RATE} events/s; Delta archives of {ARCHIVES[0]} and {ARCHIVES[1]} minutes, a file for 5 but where "
+        "it is said; local[*], "
         f"Spark warm but where it is said; {repeats} runs by turns after one that warms up. Strategies find as many "
         f"matches. A strategy that took over {GIVEN_UP:g} s is not asked about longer downtimes.",
     )
@@ -257,7 +275,9 @@ def main() -> None:
         plots(report, found, sparql(report, tenth))
         judge(report, found, times[-1])
         ten_times_larger(report, apps[ARCHIVES[-1]], tenth, 12, repeats)
-        engine(report, folder, tuple(CATCH_UP), *(((2,), 1) if options.quick else (times, 3)))
+        many = application(spark, folder, times[-1], AS_LEFT)
+        not_compacted(report, apps[ARCHIVES[-1]], many, times[-1], 3)
+        engine(report, folder, CATCH_UP, *(((2,), 1) if options.quick else (times, 3)))
         cold(report, apps[ARCHIVES[-1]], times[-1])
         if not options.quick:
             from scepter.beside import beside
