@@ -16,8 +16,8 @@ from tests.history.trials import QUERIES, Campaign, Deed, Lag, campaign_of, deed
 #: Seeds, whether Spark is killed too, how archive and log lie at the question, and what happens among others.
 #: Three campaigns are a dozen trials; two of these are live on Spark.
 DOZEN: Final[list[tuple[int, bool, set[Lag], set[Deed]]]] = [
-    (12, False, {"negative"}, {"move", "archive unsaid", "kill both"}),
-    (13, False, {"zero"}, {"kill again"}),
+    (944, False, {"negative"}, {"move", "archive unsaid", "kill both", "kill again"}),
+    (25, False, {"zero"}, {"kill again", "kill engine"}),
     (3, True, {"zero", "positive"}, {"kill all"}),
 ]
 
