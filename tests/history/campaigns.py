@@ -456,7 +456,9 @@ class World:
         kills = [read[trial.name] for deed, read in self.kills if deed in HITS[trial.engine]]
         tail = asking.tail
         seen = Seen(0 if tail is None else tail.start, 0 if tail is None else tail.end, asking.past, kills)
-        return Outcome(trial, counted(campaign, question, matches, seen), len(ids), recovered, self.lags, fault)
+        said = {match["id"] for match in asking.lines}
+        count = counted(campaign, question, [match for match in matches if match.id in said], seen)
+        return Outcome(trial, count, len(ids), recovered, self.lags, fault)
 
     def _spark_fault(self, trial: Trial, ids: list[str]) -> str | None:
         table = matches_table(archive_of(self.app), trial.name)
