@@ -23,7 +23,7 @@ DOZEN: Final[list[tuple[int, bool, set[Lag], set[Deed]]]] = [
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("seed", "with_spark", "lags", "deeds"), DOZEN)
+@pytest.mark.parametrize(("seed", "with_spark", "lags", "deeds"), DOZEN, ids=[str(seed) for seed, *_ in DOZEN])
 def test_the_merged_result_is_the_reference(
     spark: SparkSession, tmp_path: Path, seed: int, with_spark: bool, lags: set[Lag], deeds: set[Deed]
 ) -> None:
