@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,19 +23,40 @@ from pyspark.sql import SparkSession
 from cepheid.app import Application, load
 from cepheid.history import log_source
 from cepheid.history.answer import query
-from cepheid.history.archiving import CONSUMER, Tally, archive_log, commit_archived
+from cepheid.history.archiving import CONSUMER, Tally, archive_log, commit_archived, offset_of
 from cepheid.history.asked import asked
 from cepheid.history.follow import follow
 from cepheid.history.log_place import LogPlace
 from cepheid.history.pipeline import matches_table
+from cepheid.history.restore import restore
+from cepheid.history.restore import wanted as wanted_back
+from cepheid.history.tail import Tail
 from cepheid.model.time import format_instant
 from cepheid.service.client import ConsumerClient
-from cepheid.service.log import LogReader, log_committed
+from cepheid.service.intake import config_of
+from cepheid.service.intake import start as start_intake
+from cepheid.service.log import LogReader, extent, log_committed
 from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_of
 from cepheid.spark.validate import declared_for_spark
-from tests.history.trials import BEGIN, KNOWLEDGE, ON_THEIR_WAY, Campaign, Counted, Deed, Trial, counted, wanted
+from tests.history.trials import (
+    BEGIN,
+    HITS,
+    KNOWLEDGE,
+    ON_THEIR_WAY,
+    WHILE_AWAY,
+    Campaign,
+    Counted,
+    Deed,
+    Kill,
+    Lag,
+    Seen,
+    Trial,
+    counted,
+    lag_of,
+    wanted,
+)
 from tests.service.intakes import tail_of
 
 COMMAND: Final = (sys.executable, "-m", "cepheid.cli.main")
@@ -59,6 +81,8 @@ class Outcome:
     counted: Counted
     wanted: int
     recovered: int
+    #: How archive and log lay when it was asked, and at each kill: the campaign's.
+    lags: list[tuple[Deed, Lag]]
     fault: str | None
 
 
@@ -70,6 +94,11 @@ class Asking:
     thread: threading.Thread | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     said: list[tuple[str, str]] = field(default_factory=list)
+    #: What the log had beyond the archive when it was asked.
+    tail: Tail | None = None
+    #: The ids of what came before the first mark.
+    past: set[str] = field(default_factory=set)
+    is_marked: bool = False
     error: BaseException | None = None
     is_over: bool = False
 
@@ -80,11 +109,12 @@ class Asking:
     def _run(self, app: Application, spark: SparkSession) -> None:
         try:
             answer = query(app, self.trial.text, spark=spark, now=BEGIN)
+            self.tail = answer.past.tail
             follow(
                 answer,
                 self._line,
                 boundary=self.trial.boundary,
-                on_mark=lambda mark: self.said.append(("mark", format_instant(mark))),
+                on_mark=self._mark,
                 stopped=lambda: self.is_over,
             )
         except BaseException as error:
@@ -94,6 +124,12 @@ class Asking:
         match = json.loads(line)
         self.lines.append(match)
         self.said.append(("match", match["time"]))
+        if not self.is_marked:
+            self.past.add(match["id"])
+
+    def _mark(self, mark: int) -> None:
+        self.said.append(("mark", format_instant(mark)))
+        self.is_marked = True
 
     def fault(self, ids: list[str]) -> str | None:
         """What is wrong with what it said."""
@@ -139,6 +175,11 @@ class World:
         self.received: dict[str, list[list[Received]]] = {t.name: [] for t in campaign.trials}
         self.asking = [Asking(trial) for trial in campaign.trials]
         self._stopped: int | None = None
+        #: How many events were sent, how many when an engine was last started, and what the archive has of them.
+        self.sent = self.begun = self.archived = 0
+        #: With how far each query's engine had read, and how far events had been sent.
+        self.kills: list[tuple[Deed, dict[str, Kill]]] = []
+        self.lags: list[tuple[Deed, Lag]] = []
         log_source.register(spark)
 
     # The processes
@@ -204,6 +245,12 @@ class World:
             os.kill(pid, signal.SIGKILL)
         return pid
 
+    def kill(self, process: subprocess.Popen[str] | None) -> None:
+        """Kills a process that runs."""
+        assert process is not None
+        assert process.poll() is None, "it has ended before it was killed"
+        self.end(process, signal.SIGKILL)
+
     def end(self, process: subprocess.Popen[str] | None, number: signal.Signals) -> None:
         if process is not None and process.poll() is None:
             if number == signal.SIGKILL:
@@ -227,18 +274,19 @@ class World:
 
     # What happens
 
-    def do(self, at: int, deed: Deed) -> None:
+    def do(self, deed: Deed, then: Deed) -> None:
+        """Does one thing; after it comes the other."""
         engine, intake = "cepheid.service.process", "cepheid.service.intake"
-        if deed == "archive":
-            self.archive(at)
+        if deed in ("archive", "archive unsaid"):
+            self.archive(says_so=deed == "archive")
         elif deed == "ask":
-            for asking in self.asking:
-                asking.start(self.app, self.spark)
-            # Some go on at once, some when the past is known.
-            if self.random.random() < 0.7:
-                assert in_time(lambda: all(a.said or a.error is not None for a in self.asking)), "the past takes long"
+            self.ask()
         elif deed == "move":
             self.move()
+        elif deed == "catch up":
+            self.go_on()
+            hit = [trial.name for trial in self.campaign.trials if then in HITS[trial.engine]]
+            assert in_time(lambda: all(self.read(name) >= self.sent for name in hit)), "an engine does not come"
         elif deed == "stop engine":
             self._stopped = self.part(engine)
             if self._stopped is not None:
@@ -246,15 +294,18 @@ class World:
         elif deed == "go on":
             self.go_on()
         elif deed in ("kill service", "kill all"):
-            self.end(self.service, signal.SIGKILL)
+            self.kill(self.service)
             if deed == "kill all":
-                self.end(self.pipeline, signal.SIGKILL)
+                self.kill(self.pipeline)
                 self.start_pipeline()
             time.sleep(self.random.random() * 0.3)
             self.start_service()
         elif deed == "kill spark":
-            self.end(self.pipeline, signal.SIGKILL)
+            self.kill(self.pipeline)
             self.start_pipeline()
+        elif deed == "kill and forget":
+            self.kill(self.service)
+            self.forget()
         else:
             if deed in ("kill intake", "kill both"):
                 self.kill_part(intake)
@@ -265,23 +316,73 @@ class World:
                     time.sleep(self.random.random() * 0.3)
                     self.kill_part(engine)
 
+    def ask(self) -> None:
+        """All are asked of what there is now. Some wait until the past is known, and some don't."""
+        for asking in self.asking:
+            asking.start(self.app, self.spark)
+        assert in_time(lambda: all(a.tail is not None or a.error for a in self.asking)), "nobody is asked"
+        if self.random.random() < 0.7:
+            self.await_marks()
+
+    def await_marks(self) -> None:
+        assert in_time(lambda: all(a.is_marked or a.error for a in self.asking)), "the past takes long"
+
+    def read(self, name: str) -> int:
+        """How far the engine of a query has read the log, as it has written down itself, since it was last started."""
+        log = self.folder / "log"
+        found = [log_committed(log, file.name) or 0 for file in (log / "consumers").glob(f"query-{name}-*")]
+        for file in log.glob("*.read"):
+            found += [one["offset"] for key, one in json.loads(file.read_text()).items() if key.split()[0] == name]
+        return max((offset for offset in found if offset > self.begun), default=0)
+
+    def note(self, deed: Deed) -> None:
+        """Writes down how things lie when something is killed, or the queries are asked."""
+        said = log_committed(self.folder / "log", CONSUMER) or 0
+        self.lags.append((deed, lag_of(said, self.archived, self.sent)))
+        if deed != "ask":
+            after = self.sent + ON_THEIR_WAY
+            self.kills.append((deed, {t.name: Kill(self.read(t.name), after) for t in self.campaign.trials}))
+
     def go_on(self) -> None:
         if self._stopped is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._stopped, signal.SIGCONT)
             self._stopped = None
 
-    def archive(self, at: int) -> None:
-        """The archive comes to what the log has."""
+    def archive(self, *, says_so: bool = True) -> None:
+        """The archive comes to what the log has; and says so, or not yet: with its next batch Spark does that."""
         log = self.folder / "log"
         if self.has_pipeline:
-            assert in_time(lambda: (log_committed(log, CONSUMER) or 0) >= at), "the archive does not come"
+            assert in_time(lambda: (log_committed(log, CONSUMER) or 0) >= self.sent), "the archive does not come"
             return
         archive, streams = archive_of(self.app), [declared_for_spark(s) for s in self.app.graph.streams.values()]
         writer = archive_log(self.spark, LogPlace(log), streams, archive, archive.checkpoint("log"), Tally())
         batches = writer.trigger(availableNow=True).start()
         batches.awaitTermination()
-        commit_archived(batches, LogPlace(log))
+        progress: Any = batches.lastProgress
+        for source in [] if progress is None else progress["sources"]:
+            self.archived = offset_of(source["endOffset"]) or self.archived
+        if says_so:
+            commit_archived(batches, LogPlace(log))
+
+    def forget(self) -> None:
+        """Nobody is there for long: what comes is archived, and the log forgets it. It comes back when it is needed."""
+        assert self.supplier is not None
+        log = self.folder / "log"
+        if any(asking.thread is not None for asking in self.asking):
+            self.await_marks()  # who is asked reads the log as it was
+        with start_intake(replace(config_of(self.app), retain_age=1)):
+            self.push(self.sent + WHILE_AWAY)
+            self.supplier.flush()
+            self.archive()
+            long_ago = time.time() - 8 * 86_400  # longer than the log waits for its engine
+            with suppress(FileNotFoundError):  # which may not have said anything
+                os.utime(log / "consumers" / "engine", (long_ago, long_ago))
+            assert in_time(lambda: extent(log).first >= self.sent - WHILE_AWAY), "the log does not forget"
+        self.start_service()
+        streams = list(self.app.graph.streams.values())
+        assert in_time(lambda: restore(self.spark, log, archive_of(self.app), streams) is not None), "nothing is wanted"
+        assert in_time(lambda: wanted_back(log) is None), "what came back does not do"
 
     def move(self) -> None:
         """All is stopped, goes to another folder, and is started there, as on another machine."""
@@ -294,36 +395,39 @@ class World:
         self.start_service()
         self.connect()
 
-    def push(self, first: int, after: int) -> None:
-        """Sends the events of these offsets, in batches of chance."""
+    def push(self, after: int) -> None:
+        """Sends the events before this offset that were not sent, in batches of chance."""
         assert self.supplier is not None
-        while first < after:
-            size = min(self.random.randrange(1, 12), after - first)
-            self.supplier.push_many(one.event for one in self.campaign.pushed[first : first + size])
-            first += size
+        while self.sent < after:
+            size = min(self.random.randrange(1, 12), after - self.sent)
+            self.supplier.push_many(one.event for one in self.campaign.pushed[self.sent : self.sent + size])
+            self.sent += size
 
     def run(self) -> None:
         """The stream, with what happens in between."""
         self.start_service()
         self.start_pipeline()
         self.connect()
-        done, length = 0, len(self.campaign.pushed) - 2
-        assert self.supplier is not None
-        for at, deed in self.campaign.deeds:
-            at = min(at, length)
-            self.push(done, at)
-            done = max(done, at)
+        length = len(self.campaign.pushed) - 2
+        deeds = [*self.campaign.deeds, (length, "archive")]
+        for (at, deed), (_, then) in pairwise(deeds):
+            assert self.supplier is not None
+            self.push(min(at, length))
             self.supplier.flush()
-            if at == length:
+            if at >= length:
                 break
+            if deed == "ask" or deed.startswith("kill"):
+                self.note(deed)
             if deed.startswith("kill"):  # while events are on their way
-                self.push(done, at + ON_THEIR_WAY)
-                done = max(done, at + ON_THEIR_WAY)
-            self.do(at, deed)
+                self.push(at + ON_THEIR_WAY)
+            self.do(deed, then)
+            if deed == "move" or deed.startswith("kill"):
+                self.begun = self.sent
         self.go_on()
-        self.push(done, length + 2)
+        self.push(length + 2)
+        assert self.supplier is not None
         self.supplier.flush()
-        self.archive(length + 2)
+        self.archive()
 
     # What came of it
 
@@ -349,7 +453,12 @@ class World:
             if any(one.delay is None or one.delay < 0 for one in late):
                 fault = fault or "service: a match is recovered, and does not say how late it is"
             recovered = len(late)
-        return Outcome(trial, counted(campaign, question, matches), len(ids), recovered, fault)
+        kills = [read[trial.name] for deed, read in self.kills if deed in HITS[trial.engine]]
+        tail = asking.tail
+        seen = Seen(0 if tail is None else tail.start, 0 if tail is None else tail.end, asking.past, kills)
+        said = {match["id"] for match in asking.lines}
+        count = counted(campaign, question, [match for match in matches if match.id in said], seen)
+        return Outcome(trial, count, len(ids), recovered, self.lags, fault)
 
     def _spark_fault(self, trial: Trial, ids: list[str]) -> str | None:
         table = matches_table(archive_of(self.app), trial.name)
@@ -365,9 +474,11 @@ class World:
 
     def flags_fault(self) -> str | None:
         """Whether the log has other events, or judged them otherwise, than was planned."""
+        first = extent(self.folder / "log").first
         logged = [(one.event, not one.late and not one.duplicate) for one in LogReader(self.folder / "log")]
-        planned = [(one.event, one.counts) for one in self.campaign.pushed]
-        return None if logged == planned else "the log has other events than were sent"
+        planned = [(one.event, one.counts) for one in self.campaign.pushed[first:]]
+        forgets = any(deed == "kill and forget" for _, deed in self.campaign.deeds)
+        return None if logged == planned and (first > 0) == forgets else "the log has other events than were sent"
 
 
 @contextmanager

@@ -2,18 +2,24 @@
 
 A campaign is a stream of events, a schedule of what happens while it comes, and four queries that live through it. Each
 query is a trial: what `--follow` says, and what consumers of the service or the sink of Spark get, must be what
-tests/reference finds in the whole stream. All is drawn from one seed, and so is known before it runs: a campaign is
-drawn again until each of its trials counts. A trial counts if
+tests/reference finds in the whole stream. A trial counts by what was seen while it ran:
 
-- an engine is killed while a match of it is open: some of its events are in the log, and some not even sent;
-- a match has all its events in the archive when the query is asked, one has them all after that, and one on both sides.
+- where its query is live, in the service or on Spark, that engine was killed when it had read an event of a match whose
+  last event was not even sent. How far it had read, it had written down itself. Other kills do not count: not that of
+  the intake, which holds nothing of a query. And `--follow` is never killed, because it keeps nothing: it runs in the
+  process of the trials, and its log, archive and Spark's pipeline are what is killed under it;
+- `--follow` said, before its first mark, a match whose events were all read from the archive; after it one whose events
+  all came later than the question; and after it one with events on both sides of the question.
+
+All is drawn from one seed, and a campaign is drawn again until each of its trials is to count, by what is planned.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from typing import Final, Literal, TypeAlias
@@ -37,6 +43,8 @@ LATENESS: Final = 3 * SECOND
 QUERIES: Final = 4
 #: So many events are just being sent when something is killed.
 ON_THEIR_WAY: Final = 3
+#: So many come while the service is away for long.
+WHILE_AWAY: Final = 8
 
 KNOWLEDGE: Final = """
 @prefix p: <http://p/> .
@@ -64,19 +72,37 @@ Reference: TypeAlias = tuple[str, EventId]
 #: What happens between two events of the stream.
 Deed: TypeAlias = Literal[
     "archive",  # the archive takes what is in the log
+    "archive unsaid",  # and has not said so yet: both have it
     "move",  # the service is stopped, its files go elsewhere, and it is started there
     "ask",  # the queries are asked, past, present and future
+    "catch up",  # who is killed next comes to what the log has
     "kill engine",
     "kill intake",
     "kill both",
     "kill service",  # with who would start them again; they are started a little later
     "kill again",  # the engine, and the next one as soon as it is there
+    "kill and forget",  # the service, until the log has forgotten what it needs: that comes back from the archive
     "stop engine",  # it lags: it is stopped, and goes on later
     "go on",
     "kill spark",  # the pipeline's process, which is started again
     "kill all",  # the service and Spark
 ]
-KILLS: Final[tuple[Deed, ...]] = ("kill engine", "kill intake", "kill both", "kill service", "kill again")
+Where: TypeAlias = Literal["service", "spark"]
+#: The kills that hit what the queries hold that are live there.
+HITS: Final[Mapping[Where, frozenset[Deed]]] = {
+    "service": frozenset({"kill engine", "kill both", "kill service", "kill again", "kill and forget", "kill all"}),
+    "spark": frozenset({"kill spark", "kill all"}),
+}
+KILLS: Final[tuple[Deed, ...]] = ("kill engine", "kill both", "kill service", "kill again")
+
+#: What the archive has beyond what it said (negative), or what the log has beyond that (positive).
+Lag: TypeAlias = Literal["negative", "zero", "positive"]
+LAGS: Final[tuple[Lag, ...]] = ("negative", "zero", "positive")
+
+
+def lag_of(said: int, archived: int, end: int) -> Lag:
+    """How archive and log lie: what the archive has said that it has, what it has, and what the log has."""
+    return "negative" if archived > said else "zero" if said == end else "positive"
 
 
 @dataclass(frozen=True)
@@ -93,7 +119,7 @@ class Trial:
 
     name: str
     text: str
-    engine: Literal["service", "spark"]
+    engine: Where
     boundary: Boundary
     acks: bool
 
@@ -122,18 +148,54 @@ class Campaign:
         return next(at for at, deed in self.deeds if deed == "ask")
 
     @cached_property
-    def archived_to(self) -> int:
-        """How far the archive was when the queries were asked."""
-        return max((at for at, deed in self.deeds if deed == "archive" and at <= self.asked_at), default=0)
+    def lags(self) -> list[tuple[Deed, Lag]]:
+        """How archive and log are to lie when the queries are asked, and at each kill."""
+        found: list[tuple[Deed, Lag]] = []
+        said = archived = 0
+        for at, deed in self.deeds:
+            if deed == "ask" or deed.startswith("kill"):
+                found.append((deed, lag_of(said, archived, at)))
+            if deed.startswith("archive") or deed == "kill and forget":
+                archived = at + sent_by(deed)
+                said = said if deed == "archive unsaid" else archived
+        return found
 
-    @property
-    def killed_at(self) -> list[int]:
-        return [at for at, deed in self.deeds if deed.startswith("kill")]
+    def lies(self, lag: Lag | None) -> bool:
+        """Whether archive and log lie so at the question; None: whether that is another at kills after it."""
+        deeds, lags = zip(*self.lags, strict=True)
+        then = lags[deeds.index("ask") :]
+        return len({*then}) > 1 if lag is None else then[0] == lag
+
+
+def sent_by(deed: Deed) -> int:
+    """How many events are sent while it is done."""
+    return (ON_THEIR_WAY if deed.startswith("kill") else 0) + (WHILE_AWAY if deed == "kill and forget" else 0)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill: how far who was killed had read, and how far events had been sent."""
+
+    read: int
+    sent: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a trial, by offsets; or what is to be, before it runs."""
+
+    #: Up to here the archive was asked, and the log from here on; and from here on it was followed.
+    archived: int
+    asked: int
+    #: The ids of the matches that came before the first mark.
+    past: AbstractSet[str]
+    #: Of the engine that has the query live.
+    kills: Sequence[Kill]
 
 
 @dataclass
 class Counted:
-    """What a trial's matches are made of, by offsets."""
+    """What a trial's matches are made of."""
 
     archive: int = 0
     live: int = 0
@@ -151,7 +213,26 @@ def wanted(campaign: Campaign, question: Question) -> list[Match]:
     return list(find_matches("reference", question, campaign.events, BEGIN))
 
 
-def counted(campaign: Campaign, question: Question, matches: Sequence[Match]) -> Counted:
+def planned(campaign: Campaign, question: Question, engine: Where, matches: Sequence[Match]) -> Seen:
+    """What is to be seen of a query that is live there."""
+    archived = begun = caught_up = 0
+    kills: list[Kill] = []
+    for at, deed in campaign.deeds:
+        if deed == "archive" and at <= campaign.asked_at:
+            archived = at
+        elif deed == "catch up":
+            caught_up = at
+        elif deed == "move" or deed.startswith("kill"):
+            if deed in HITS[engine] and at == caught_up > begun:
+                kills.append(Kill(at, at + ON_THEIR_WAY))
+            begun = at + sent_by(deed)
+    came = [one.event for one in campaign.pushed[: campaign.asked_at] if one.counts]
+    reached = [max((e.time for e in came if e.stream == name), default=BEGIN) for name in question.checked.streams]
+    complete = min(reached) - LATENESS
+    return Seen(archived, campaign.asked_at, {match.id for match in matches if match.time < complete}, kills)
+
+
+def counted(campaign: Campaign, question: Question, matches: Sequence[Match], seen: Seen) -> Counted:
     """Where the events of a trial's matches were."""
     offsets = {(p.event.stream, p.event.id): at for at, p in enumerate(campaign.pushed) if p.counts}
     found = Counted()
@@ -159,11 +240,11 @@ def counted(campaign: Campaign, question: Question, matches: Sequence[Match]) ->
         own = _offsets(campaign, question, match, offsets)
         if not own:
             continue
-        first, last = min(own), max(own)
-        found.archive += last < campaign.archived_to
-        found.live += first >= campaign.asked_at
-        found.boundary += first < campaign.asked_at <= last
-        found.opened += any(first < at and at + ON_THEIR_WAY <= last for at in campaign.killed_at)
+        first, last, is_past = min(own), max(own), match.id in seen.past
+        found.archive += is_past and last < seen.archived
+        found.live += not is_past and first >= seen.asked
+        found.boundary += not is_past and first < seen.asked <= last
+        found.opened += any(first < kill.read and kill.sent <= last for kill in seen.kills)
     return found
 
 
@@ -369,29 +450,67 @@ KINDS: Final[tuple[Callable[[random.Random], str], ...]] = (
 )
 
 
-def _deeds(r: random.Random, length: int, *, with_spark: bool) -> list[tuple[int, Deed]]:
-    """The archive lags behind or not when the queries are asked; before and after that come kills."""
+def lag_at_question(seed: int) -> Lag | None:
+    """How archive and log lie when the queries of a seed are asked; None: so, and otherwise at the kills after that."""
+    return (*LAGS, None)[seed % 4]
+
+
+def deeds_of(r: random.Random, length: int, lag: Lag | None, *, with_spark: bool) -> list[tuple[int, Deed]]:
+    """Before and after the question come kills, one of which surely hits what is open; with Spark, one for each."""
     archived, asked_at = sorted(r.sample(range(length // 4, length // 2), 2))
     deeds: list[tuple[int, Deed]] = [(asked_at, "ask")]
-    if not with_spark:
-        # Not at all in between: a positive gap. At once: none. And what comes later may overtake a slow engine.
-        deeds.append((r.choice([archived, asked_at]), "archive"))
-        deeds += [(r.randrange(asked_at + 1, length - 10), "archive") for _ in range(r.randrange(2))]
-        deeds.append((length, "archive"))
     if r.random() < 0.3 and not with_spark:
         deeds.append((r.randrange(5, archived), "move"))
     if r.random() < 0.5:
-        deeds.append((r.randrange(10, asked_at - ON_THEIR_WAY), r.choice(KILLS)))
-    for _ in range(r.randrange(1, 3)):
-        deeds.append((r.randrange(asked_at + 3, length - 15), r.choice(KILLS)))
+        deeds.append((r.randrange(10, asked_at - ON_THEIR_WAY), r.choice([*KILLS, "kill intake"])))
+    sure: list[tuple[int, Deed]] = [(r.randrange(asked_at + 5, length - 35), r.choice(KILLS))]
+    if with_spark:
+        at, _ = sure[0]
+        sure = r.choice([[(at, "kill all")], [(at, "kill spark"), (at + r.randrange(5, 15), sure[0][1])]])
+    elif r.random() < 0.15:
+        sure = [(sure[0][0], "kill and forget")]
+    kills = [*sure]
+    if r.random() < 0.5:
+        kills.append((r.randrange(asked_at + 3, length - 15), r.choice([*KILLS, "kill intake"])))
+    deeds += [*kills, *((at, "catch up") for at, _ in sure)]
     if r.random() < 0.4:
         stopped = r.randrange(asked_at + 1, length - 20)
         deeds += [(stopped, "stop engine"), (stopped + r.randrange(5, 15), "go on")]
-    if with_spark:
+    if with_spark:  # which archives by itself
         deeds.append((archived, "archive"))
-        deeds.append((r.randrange(asked_at + 10, length - 20), r.choice(["kill spark", "kill all"])))
-    order = {"archive": 0, "ask": 1}
-    return sorted(deeds, key=lambda one: (one[0], order.get(one[1], 2)))
+    else:
+        deeds += _archiving(r, lag, archived, asked_at, sorted(at for at, _ in kills))
+        deeds.append((length, "archive"))
+    return _in_turn(deeds)
+
+
+def _archiving(
+    r: random.Random, lag: Lag | None, archived: int, asked_at: int, killed: Sequence[int]
+) -> Iterator[tuple[int, Deed]]:
+    """So that archive and log lie as they are to."""
+    changing = r.sample(LAGS, len(LAGS))
+    at_question = changing[0] if lag is None else lag
+    yield asked_at if at_question == "zero" else archived, "archive"
+    if at_question == "negative":
+        yield r.choice([asked_at, r.randrange(archived + 1, asked_at + 1)]), "archive unsaid"
+    if lag is None:
+        for at, then in zip(killed, changing[1:], strict=False):
+            yield at if then == "zero" else at - 2, "archive"
+            if then == "negative":
+                yield at, "archive unsaid"
+    elif r.random() < 0.5:
+        yield r.randrange(asked_at + 1, killed[-1] + 10), r.choice(["archive", "archive unsaid"])
+
+
+def _in_turn(deeds: list[tuple[int, Deed]]) -> list[tuple[int, Deed]]:
+    """In the order in which they are done, where what is sent by one comes before the next."""
+    order = {"archive": 0, "archive unsaid": 1, "ask": 2, "go on": 3, "catch up": 4, "stop engine": 6}
+    found: list[tuple[int, Deed]] = []
+    sent = 0
+    for at, deed in sorted(deeds, key=lambda one: (one[0], order.get(one[1], 5))):
+        found.append((max(at, sent), deed))
+        sent = max(at, sent) + sent_by(deed)
+    return found
 
 
 def campaign_of(seed: int, apply: Callable[[str], Application], *, with_spark: bool = False) -> Campaign:
@@ -399,23 +518,26 @@ def campaign_of(seed: int, apply: Callable[[str], Application], *, with_spark: b
 
     With Spark, its pipeline runs in a process of its own, which is killed too, and half of the queries run there.
     """
+    lag = lag_at_question(seed)
     for attempt in count():
         r = random.Random(f"{seed}.{attempt}")
         pushed = stream_of(r)
-        deeds = _deeds(r, len(pushed) - 2, with_spark=with_spark)
+        base = Campaign(seed, pushed, deeds_of(r, len(pushed) - 2, lag, with_spark=with_spark), ())
+        if not with_spark and not base.lies(lag):
+            continue
         drawn = queries_of(r)
         trials: list[Trial] = []
-        base = Campaign(seed, pushed, deeds, ())
         app = apply(HEAD + "  none: {engine: service, text: 'SELECT ?e.v FILTER (?e.v > 99)'}\n")
         for _ in range(2 * len(KINDS)):
             text = next(drawn)
             question = asked(app, text, BEGIN).question
-            if counted(base, question, wanted(base, question)).counts:
-                engine: Literal["service", "spark"] = "spark" if with_spark and len(trials) % 2 == 0 else "service"
+            engine: Where = "spark" if with_spark and len(trials) % 2 == 0 else "service"
+            matches = wanted(base, question)
+            if counted(base, question, matches, planned(base, question, engine, matches)).counts:
                 acks = engine == "service" and len(trials) in (0, 3)
                 trials.append(Trial(f"q{len(trials)}", text, engine, _boundary(r, question), acks))
             if len(trials) == QUERIES:
-                return Campaign(seed, pushed, deeds, trials)
+                return replace(base, trials=trials)
     raise AssertionError("unreachable")
 
 
