@@ -254,8 +254,11 @@ public final class GraphA {
         List<DataStream<Event>> found = new ArrayList<>();
         for (Level level : levels) {
             int number = level.number;
+            // A filter with one source is one chain with it: several would take turns, and lose the order of a copy's events.
             DataStream<Event> own =
-                    apart ? env.addSource(new Supplied(level), EVENT) : all.filter(event -> event.f5 == number);
+                    apart
+                            ? env.addSource(new Supplied(level), EVENT)
+                            : all.filter(event -> event.f5 == number).setParallelism(1);
             found.add(own.partitionCustom(new ByCopy(), event -> event.f0));
         }
         return found;
