@@ -11,6 +11,8 @@ from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")
+#: What may stand after the prefix.
+_LOCAL: Final = re.compile(r"[^\x00-\x20<>\"{}|^`\\]*")
 #: Prefixes that need no declaration.
 WELL_KNOWN_PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -112,9 +114,14 @@ def _annotation(annotation: AnnotationSection, where: Path, prefixes: Mapping[st
 def _prefix(text: str, where: Path, prefixes: Iterable[str]) -> Iterator[Problem]:
     prefix, colon, rest = text.partition(":")
     if not colon:
-        yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where)
+        hint = f"such as brick:{text.strip() or 'value'}, with a prefix of `prefixes`"
+        yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where, hint)
     elif prefix not in set(prefixes) and not rest.startswith("//") and prefix not in ("urn", "http", "https"):
-        yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, suggestion(prefix, prefixes))
+        hint = suggestion(prefix, prefixes) or f"declare it: `prefixes: {{{prefix}: http://example.org/plant#}}`"
+        yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, hint)
+    elif not _LOCAL.fullmatch(rest.replace("{value}", "").removesuffix(">")):
+        hint = 'it has no spaces and none of <>"{}|^`\\; write %20 for a space'
+        yield error("not-an-iri", f"'{text}' is not an IRI", where, hint)
 
 
 def _query(name: str, query: QuerySection) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,12 @@ def _examine(
         return None, rejected.diagnostics, {}
     application, found = _understand(reader, Path(path).parent)
     diagnostics = reader.diagnostics + found
-    return application, sorted(diagnostics, key=_position), reader.values
+    return application, in_order(diagnostics), reader.values
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """As they are written, file by file."""
+    return sorted(diagnostics, key=_position)
 
 
 def _position(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
@@ -89,6 +94,9 @@ def _without(values: dict[str, Plain], faulty: list[Where], broken: set[str]) ->
     left = {section: dict(v) if isinstance(v, dict) else v for section, v in values.items()}
     for where in faulty:
         section, entries = str(where[0]), left.get(str(where[0]))
+        if section == "knowledge" and isinstance(entries, dict) and len(where) > 1:
+            entries.pop(str(where[1]), None)  # all that it has can be spared
+            continue
         if section not in _NAMED or not isinstance(entries, dict) or len(where) < 2:
             left.pop(section, None)
             broken.add(section)
