@@ -15,7 +15,7 @@ from cepheid.language.errors import Rejected
 HEAD = 'name: a\nprefixes: {x: "http://x#"}\n'
 STREAM = "streams: {a: {attributes: {v: string}}}\n"
 TABLE = "streams: {a: {attributes: {v: string}, semantics: {v: {property: x:flow, table: %s}}}}\n"
-FILES = {
+FILES: dict[str, str | bytes] = {
     "bad.ttl": "x:a x:b",
     "good.ttl": "@prefix x: <http://x#> . x:a x:in x:b .",
     "bad.rq": "CONSTRUCT {",

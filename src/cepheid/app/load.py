@@ -132,7 +132,8 @@ class _Reader:
             values = {}
         if not isinstance(values, dict):
             span = document.span(())
-            raise Rejected([Diagnostic("error", "wrong-type", "an application is a mapping of sections", span)])
+            hint = "such as `name: plant` and `streams: {...}`, a section on each line"
+            raise Rejected([Diagnostic("error", "wrong-type", "an application is a mapping of sections", span, hint)])
         for section, value in values.items():
             self._add(document, section, value)
         include = values.get("include")
@@ -149,7 +150,13 @@ class _Reader:
         if path.resolve() in chain:
             loop = [p.name for p in chain[chain.index(path.resolve()) :]] + [path.name]
             self.diagnostics.append(
-                Diagnostic("error", "include-loop", "files include each other: " + " -> ".join(loop), span)
+                Diagnostic(
+                    "error",
+                    "include-loop",
+                    "files include each other: " + " -> ".join(loop),
+                    span,
+                    "take this out: the sections of all these files are one application already",
+                )
             )
             return
         if any(path.resolve() == read.path.resolve() for read in self._documents):
@@ -193,6 +200,7 @@ class _Reader:
                 "duplicate-name",
                 f"'{where[-1]}' is given twice; the first is at {first.span(where, key=True)}",
                 document.span(where, key=True),
+                "rename one of them" if len(where) > 1 else "write the section in one of the files",
             )
         )
 

@@ -113,7 +113,8 @@ def _level(
         return section.level
     span = tree.spans.get("priority")
     if priority not in app.levels:
-        message, hint = f"PRIORITY names the unknown level '{priority}'", suggestion(priority, app.levels)
+        message = f"PRIORITY names the unknown level '{priority}'"
+        hint = suggestion(priority, app.levels) or "name one of `levels`, or add it to them"
         problems.append(Problem("error", "unknown-level", message, where, hint, inside=span))
         return section.level
     if section.level not in (None, priority):
