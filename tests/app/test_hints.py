@@ -30,6 +30,14 @@ def test_every_error_has_a_hint() -> None:
     assert [line for line in bare if not any(known in line for known in EXCEPTIONS)] == []
 
 
+def test_every_error_of_a_rule_has_a_hint() -> None:
+    """Those are one line each, with the hint in parentheses at its end."""
+    lines = [line for file in (GOLDEN / "rules").rglob("*.txt") for line in file.read_text("utf-8").splitlines()]
+    found = [line for line in lines if re.match(r"error [\w-]+ at ", line)]
+    assert found, "where are the golden files?"
+    assert [line for line in found if not re.search(r"  \(.+\)$", line)] == []
+
+
 def test_every_error_has_its_line_and_a_caret() -> None:
     for file in sorted((GOLDEN / "check").rglob("*.txt")):
         for said in errors(file):

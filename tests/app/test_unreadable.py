@@ -51,6 +51,7 @@ def places(path: Path) -> list[str]:
         (STREAM + "knowledge: {sources: [good.ttl, bad.ttl]}", ["bad.ttl:1:1"]),
         (STREAM + "knowledge: {sources: ['brick:9.9']}", ["app.yaml:4:23"]),
         (STREAM + "knowledge: {sources: [good.ttl, .]}", ["app.yaml:4:33"]),
+        (STREAM + "knowledge: {sources: ['http://x/y.ttl']}", ["app.yaml:4:23"]),
         (STREAM + "knowledge: {sources: [latin.ttl]}", ["latin.ttl:1:18"]),
         (STREAM + "knowledge: {rules: [absent.rq, bad.rq, ask.rq, empty.rq]}", ["app.yaml:4:21", "ask.rq:1:1"]),
         (TABLE % "absent.csv", ["app.yaml:3:81"]),

@@ -256,6 +256,8 @@ def find(name: str, folder: Path) -> SourceFile:
     """The file that a source names: `brick:1.4`, or a path relative to the folder."""
     if name.startswith(_BRICK):
         return SourceFile(name, brick(name.removeprefix(_BRICK)), is_bundled=True)
+    if re.match(r"\w+:/+", name):
+        raise KnowledgeError(f"{name} is an address, and nothing is fetched", "put a copy beside the application")
     path = located(name, folder)
     if not path.is_file():
         raise KnowledgeError(f"no such source: {name}", near_file(path, FORMATS))

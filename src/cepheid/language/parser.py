@@ -68,11 +68,16 @@ def clauses(text: Text, problems: list[Diagnostic], begun: set[str] | None = Non
     words = tokens(text, problems)
     if any(problem.code == "too-deep" for problem in problems):
         return
+    # What is no word has been told: what stands in for it can be wrong too, which says nothing more.
+    told = {(p.span.line, p.span.column) for p in problems if p.code == "not-a-word" and p.span is not None}
     for clause in _cut(words, text, problems):
         if begun is not None:
             begun.add(clause[0].kind)
         parsed = _parse_clause(clause, text, problems)
-        if parsed is not None:
+        if isinstance(parsed, Diagnostic):
+            if parsed.span is None or (parsed.span.line, parsed.span.column) not in told:
+                problems.append(parsed)
+        else:
             kind = "PATH" if clause[0].kind == "LPAR" else clause[0].kind
             yield Clause(kind, clause[0].start, clause[-1].end, parsed)
 
@@ -137,25 +142,18 @@ def _grammar() -> lark.Lark:
 
 
 def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -> Any:
+    """What a clause says, or what is wrong with it."""
     first = clause[0]
     kind = "path" if first.kind == "LPAR" else first.kind.lower()
     try:
         tree = _grammar().parse(cast(str, clause), start=f"{kind}_clause")
         return _Builder(text, problems).transform(tree)
     except lark.UnexpectedToken as fault:
-        _add(problems, _unexpected(fault, clause, text))
+        return _unexpected(fault, clause, text)
     except lark.exceptions.VisitError as fault:
         if isinstance(fault.orig_exc, _Fault):
-            _add(problems, fault.orig_exc.diagnostic)
-        else:
-            raise fault.orig_exc from None
-    return None
-
-
-def _add(problems: list[Diagnostic], found: Diagnostic) -> None:
-    """What is no word has been told already: what stands in for it can be wrong too, which says nothing more."""
-    if not any(p.code == "not-a-word" and p.span == found.span for p in problems):
-        problems.append(found)
+            return fault.orig_exc.diagnostic
+        raise fault.orig_exc from None
 
 
 def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) -> Diagnostic:

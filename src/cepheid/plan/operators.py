@@ -143,7 +143,10 @@ def payload(
         fits = [name for name in names if schema[name] in fitting]
         if not fits:
             shown = ", ".join(f"{name}: {kind.value}" for name, kind in schema.items()) or "no attributes"
+            others = [name for name, kind in schema.items() if kind in fitting]
             hint = f"give '{source}' an attribute of {' or '.join(kind.value for kind in fitting)}, or read another"
+            if others:
+                hint = f"`attribute:` can be {' or '.join(others)}"
             raise Mismatch(f"reads {what}, but '{source}' has {shown}", hint, position)
         if len(fits) > 1:
             raise Mismatch(
