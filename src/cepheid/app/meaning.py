@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 from cepheid.app.application import Application, diagnose
 from cepheid.app.load import examine, in_order
+from cepheid.app.question import FEWER, OTHERWISE
 from cepheid.language.errors import Diagnostic, Rejected
 from cepheid.plan.problems import Problem
 
@@ -75,11 +75,7 @@ def _concluded(application: Application) -> Iterator[Diagnostic]:
         except (KnowledgeError, NotIndexed) as fault:
             span = checked.query.spans.get("path")
             if isinstance(fault, KnowledgeError):
-                said = Diagnostic("error", "too-much", fault.fact, span, fault.hint or _FEWER)
+                said = Diagnostic("error", "too-much", fault.fact, span, fault.hint or FEWER)
             else:
-                said = Diagnostic("error", "not-indexed", str(fault), span, _OTHERWISE)
+                said = Diagnostic("error", "not-indexed", str(fault), span, OTHERWISE)
             yield _placed(application, name, said)
-
-
-_FEWER: Final = "name more in the PATH, so that fewer things fit: a class, a property of the entity"
-_OTHERWISE: Final = "set `knowledge: {semantics: auto}`, which asks at run time what no index holds"
