@@ -56,7 +56,7 @@ def test_check_for_editors() -> None:
         "severity": "error",
         "code": "duplicate-name",
         "message": "level 'critical' is given twice",
-        "hint": None,
+        "hint": "name each once, highest first",
         "file": str(BAD),
         "line": 7,
         "column": 26,

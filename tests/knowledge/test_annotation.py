@@ -11,9 +11,9 @@ from pyoxigraph import Literal, NamedNode, Triple
 
 from cepheid.app.schema import AnnotationSection, StreamSection
 from cepheid.knowledge.annotation import Annotations, root_of
-from cepheid.knowledge.errors import KnowledgeError
 from cepheid.knowledge.store import Knowledge
 from cepheid.knowledge.terms import escaped
+from cepheid.language.errors import Rejected
 from cepheid.model.events import Event
 from cepheid.model.types import Type, Value
 
@@ -106,11 +106,11 @@ def test_different_values_are_different_entities(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("value,entity\na,ex:b,c\n", r"sensors\.csv:2: expected value and entity, found 3 fields"),
-        ("value,entity\na,xe:b\n", r"sensors\.csv:2: unknown prefix in 'xe:b'; known: ex"),
+        ("value,entity\na,ex:b,c\n", r"sensors\.csv:2:1: error: expected value and entity, found 3 fields"),
+        ("value,entity\na,xe:b\n", r"(?s)sensors\.csv:2:3: error: unknown prefix in 'xe:b'.*hint: known: ex"),
     ],
 )
 def test_broken_tables(table: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "sensors.csv").write_text(table)
-    with pytest.raises(KnowledgeError, match=told):
+    with pytest.raises(Rejected, match=told):
         meanings(tmp_path, table="sensors.csv")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.knowledge.errors import KnowledgeError
 from cepheid.knowledge.sources import read
 from cepheid.knowledge.store import Knowledge
 from cepheid.language.errors import Rejected
@@ -49,7 +48,7 @@ def test_a_broken_file_is_told_with_its_place(name: str, text: str, place: str, 
 def test_named_graphs_are_not_lost_silently(tmp_path: Path) -> None:
     graph = '{"@id": "urn:g", "@graph": [{"@id": "urn:s", "urn:p": "o"}]}'
     (tmp_path / "a.jsonld").write_text(graph)
-    with pytest.raises(KnowledgeError, match="named graph <urn:g>"):
+    with pytest.raises(Rejected, match="named graph <urn:g>"):
         read(["a.jsonld"], tmp_path)
 
 
@@ -83,9 +82,9 @@ def test_what_is_not_here_is_told_and_not_fetched(tmp_path: Path) -> None:
 
 def test_names_that_are_near(tmp_path: Path) -> None:
     (tmp_path / "campus.ttl").write_text("")
-    with pytest.raises(KnowledgeError, match=r"no such source: campis\.ttl; did you mean 'campus\.ttl'"):
+    with pytest.raises(Rejected, match=r"(?s)no such source: campis\.ttl.*did you mean 'campus\.ttl'"):
         read(["campis.ttl"], tmp_path)
-    with pytest.raises(KnowledgeError, match=r"no Brick of version '9'; there are 1\.1"):
+    with pytest.raises(Rejected, match=r"(?s)no Brick of version '9'.*there are 1\.1"):
         read(["brick:9"], tmp_path)
 
 

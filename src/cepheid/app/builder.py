@@ -292,7 +292,8 @@ class Builder:
     def _add(self, section: str, name: str, **entry: object) -> Producer:
         entries = self._values.setdefault(section, {})
         if name in entries:
-            self._diagnostics.append(Diagnostic("error", "duplicate-name", f"'{name}' is given twice in {section}"))
+            message = f"'{name}' is given twice in {section}"
+            self._diagnostics.append(Diagnostic("error", "duplicate-name", message, None, "rename one of them"))
         entries.setdefault(name, _given(**entry))
         return Producer(name)
 

@@ -11,6 +11,8 @@ from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")
+#: What may stand after the prefix.
+_LOCAL: Final = re.compile(r"[^\x00-\x20<>\"{}|^`\\]*")
 #: Prefixes that need no declaration.
 WELL_KNOWN_PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -37,7 +39,9 @@ def check(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> list
 def _levels(app: ApplicationSection) -> Iterator[Problem]:
     for i, level in enumerate(app.levels):
         if level in app.levels[:i]:
-            yield error("duplicate-name", f"level '{level}' is given twice", ("levels", i))
+            yield error(
+                "duplicate-name", f"level '{level}' is given twice", ("levels", i), "name each once, highest first"
+            )
 
 
 def _prefixes(app: ApplicationSection) -> Iterator[Problem]:
@@ -50,9 +54,8 @@ def _prefixes(app: ApplicationSection) -> Iterator[Problem]:
 def _default_stream(app: ApplicationSection, broken: frozenset[str]) -> Iterator[Problem]:
     name = app.default_stream
     if name is not None and name not in app.streams and name not in broken:
-        yield error(
-            "unknown-stream", f"unknown stream '{name}'", ("default_stream",), suggestion(name, {*app.streams, *broken})
-        )
+        hint = suggestion(name, {*app.streams, *broken}) or "name one of `streams`, or leave it out and write FROM"
+        yield error("unknown-stream", f"unknown stream '{name}'", ("default_stream",), hint)
 
 
 def _stream(name: str, stream: StreamSection, prefixes: Mapping[str, str]) -> Iterator[Problem]:
@@ -71,6 +74,7 @@ def _stream(name: str, stream: StreamSection, prefixes: Mapping[str, str]) -> It
                     "duplicate-name",
                     f"'{spelling}' can't be a spelling of '{attribute}': it is {taken[spelling]} already",
                     (*where, "spellings", attribute, i),
+                    "a name in a record means one attribute: leave it out here or there",
                 )
             taken[spelling] = f"a spelling of '{attribute}'"
 
@@ -82,7 +86,8 @@ def _columns(name: str, stream: StreamSection) -> Iterator[Problem]:
         folded = attribute.lower()
         if folded in taken:
             message = f"'{attribute}' can't be a column of the archive, which has {taken[folded]} already"
-            yield error("column-clash", message, ("streams", name, "attributes", attribute), at_key=True)
+            hint = f"call it otherwise, and keep '{attribute}' among its `spellings`"
+            yield error("column-clash", message, ("streams", name, "attributes", attribute), hint, at_key=True)
         taken.setdefault(folded, f"'{attribute}'")
 
 
@@ -92,7 +97,7 @@ def _known(attribute: str, stream: StreamSection, where: Path, *, at_key: bool =
             "unknown-attribute",
             f"unknown attribute '{attribute}'",
             where,
-            suggestion(attribute, stream.attributes),
+            suggestion(attribute, stream.attributes) or "name one of the stream's `attributes`, or add it to them",
             at_key=at_key,
         )
 
@@ -100,7 +105,8 @@ def _known(attribute: str, stream: StreamSection, where: Path, *, at_key: bool =
 def _annotation(annotation: AnnotationSection, where: Path, prefixes: Mapping[str, str]) -> Iterator[Problem]:
     ways = [w for w in ("entity", "lookup", "table") if getattr(annotation, w) is not None]
     if len(ways) > 1:
-        yield error("too-many-ways", f"a value leads to its entity in one way, not by {' and '.join(ways)}", where)
+        message = f"a value leads to its entity in one way, not by {' and '.join(ways)}"
+        yield error("too-many-ways", message, where, f"keep one of {', '.join(ways)}")
     if annotation.entity is not None and "{value}" not in annotation.entity:
         yield error("no-value", "the template of an entity holds {value}", (*where, "entity"), "such as ee:{value}")
     for field in ("property", "entity", "lookup"):
@@ -112,16 +118,23 @@ def _annotation(annotation: AnnotationSection, where: Path, prefixes: Mapping[st
 def _prefix(text: str, where: Path, prefixes: Iterable[str]) -> Iterator[Problem]:
     prefix, colon, rest = text.partition(":")
     if not colon:
-        yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where)
+        hint = f"such as brick:{text.strip() or 'value'}, with a prefix of `prefixes`"
+        yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where, hint)
     elif prefix not in set(prefixes) and not rest.startswith("//") and prefix not in ("urn", "http", "https"):
-        yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, suggestion(prefix, prefixes))
+        hint = suggestion(prefix, prefixes) or f"declare it: `prefixes: {{{prefix}: http://example.org/plant#}}`"
+        yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, hint)
+    elif not _LOCAL.fullmatch(rest.replace("{value}", "").removesuffix(">")):
+        hint = 'it has no spaces and none of <>"{}|^`\\; write %20 for a space'
+        yield error("not-an-iri", f"'{text}' is not an IRI", where, hint)
 
 
 def _query(name: str, query: QuerySection) -> Iterator[Problem]:
     if query.text is None and query.file is None:
-        yield error("missing", f"query '{name}' has no 'text' and no 'file'", ("queries", name), at_key=True)
+        hint = "such as text: SELECT ?e.id FROM (?e, stream), or file: name.chi"
+        yield error("missing", f"query '{name}' has no 'text' and no 'file'", ("queries", name), hint, at_key=True)
     if query.text is not None and query.file is not None:
-        yield error("too-many-ways", f"query '{name}' has both 'text' and 'file'", ("queries", name), at_key=True)
+        message = f"query '{name}' has both 'text' and 'file'"
+        yield error("too-many-ways", message, ("queries", name), "keep one of the two", at_key=True)
     if query.real_time and query.engine == "service":
         message = "Real-Time Mode is Spark's, and the query is to run in the service"
         yield error("not-real-time", message, ("queries", name, "real_time"), "leave out one of `real_time`, `engine`")

@@ -22,6 +22,15 @@ _EXPECTED: Final = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+#: What such a value looks like.
+_SUCH: Final = {
+    "text": "such as plant",
+    "a whole number": "such as 5",
+    "a number": "such as 0.5",
+    "true or false": "such as true",
+    "a list": "such as [a, b]",
+    "a mapping": "such as {name: value}",
+}
 _OWNER: Final = {
     "streams": "stream",
     "graph": "operator",
@@ -47,29 +56,49 @@ def problem(fault: ErrorDetails) -> Problem:
         case "union_tag_invalid":
             kinds = [kind.strip(" '") for kind in context["expected_tags"].split(",")]
             tag = context["tag"]
-            return error("unknown-kind", f"unknown kind '{tag}'", (*where, "kind"), suggestion(tag, kinds))
+            hint = suggestion(tag, kinds) or f"known: {', '.join(kinds)}"
+            return error("unknown-kind", f"unknown kind '{tag}'", (*where, "kind"), hint)
         case "extra_forbidden":
-            hint = suggestion(str(where[-1]), _names_at(where[:-1]))
+            names = _names_at(where[:-1])
+            hint = suggestion(str(where[-1]), names) or f"known: {', '.join(names)}"
             return error(
                 "unknown-name", f"unknown name '{where[-1]}' in {_owner(where[:-1])}", where, hint, at_key=True
             )
         case "literal_error":
             choices = [choice.strip(" '") for choice in context["expected"].replace(" or ", ",").split(",")]
-            hint = suggestion(str(given), choices)
+            hint = suggestion(str(given), choices) or f"known: {', '.join(choices)}"
             return error(
                 "unknown-choice", f"expected one of {', '.join(choices)}, found {_describe(given)}", where, hint
             )
         case kind if kind in _EXPECTED:
-            return error("wrong-type", f"expected {_EXPECTED[kind]}, found {_describe(given)}", where)
+            wanted = _EXPECTED[kind]
+            return error(
+                "wrong-type", f"expected {wanted}, found {_describe(given)}", where, _such(wanted, given, where)
+            )
         case "string_pattern_mismatch":
-            hint = _description(where)
-            return error("wrong-form", f"{_describe(given)} does not have the right form", where, hint)
+            form = _description(where) or "letters, digits, _ and -"
+            return error("wrong-form", f"{_describe(given)} does not have the right form", where, form)
         case "greater_than" | "greater_than_equal":
-            return error("out-of-range", fault["msg"].replace("Input should", "this number must"), where)
+            message = fault["msg"].replace("Input should", "this number must")
+            return error("out-of-range", message, where, _purpose(where) or "leave it out for the default")
         case "too_short" | "string_too_short":
-            return error("empty", "this must not be empty", where)
+            return error("empty", "this must not be empty", where, _purpose(where) or "leave it out, or fill it in")
         case kind:
-            return error(kind.replace("_", "-"), fault["msg"], where, context.get("hint"), at_key=at_key)
+            told = context.get("hint") or _purpose(where)
+            return error(kind.replace("_", "-"), fault["msg"], where, told, at_key=at_key)
+
+
+def _such(wanted: str, given: object, where: Path) -> str:
+    """What to write instead, with what it is for."""
+    form = _SUCH[wanted]
+    if given is None:
+        form = "fill it in"
+    elif wanted == "text" and isinstance(given, int | float):
+        form = f'write "{str(given).lower()}", in quotes'
+    elif wanted == "a list" and isinstance(given, str | int | float):
+        form = f"write [{given}]"
+    purpose = _purpose(where)
+    return form if purpose is None else f"{form} ({purpose.removesuffix('.')})"
 
 
 def _describe(given: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,12 @@ def _examine(
         return None, rejected.diagnostics, {}
     application, found = _understand(reader, Path(path).parent)
     diagnostics = reader.diagnostics + found
-    return application, sorted(diagnostics, key=_position), reader.values
+    return application, in_order(diagnostics), reader.values
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """As they are written, file by file."""
+    return sorted(diagnostics, key=_position)
 
 
 def _position(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
@@ -89,6 +94,9 @@ def _without(values: dict[str, Plain], faulty: list[Where], broken: set[str]) ->
     left = {section: dict(v) if isinstance(v, dict) else v for section, v in values.items()}
     for where in faulty:
         section, entries = str(where[0]), left.get(str(where[0]))
+        if section == "knowledge" and isinstance(entries, dict) and len(where) > 1:
+            entries.pop(str(where[1]), None)  # all that it has can be spared
+            continue
         if section not in _NAMED or not isinstance(entries, dict) or len(where) < 2:
             left.pop(section, None)
             broken.add(section)
@@ -124,7 +132,8 @@ class _Reader:
             values = {}
         if not isinstance(values, dict):
             span = document.span(())
-            raise Rejected([Diagnostic("error", "wrong-type", "an application is a mapping of sections", span)])
+            hint = "such as `name: plant` and `streams: {...}`, a section on each line"
+            raise Rejected([Diagnostic("error", "wrong-type", "an application is a mapping of sections", span, hint)])
         for section, value in values.items():
             self._add(document, section, value)
         include = values.get("include")
@@ -141,7 +150,13 @@ class _Reader:
         if path.resolve() in chain:
             loop = [p.name for p in chain[chain.index(path.resolve()) :]] + [path.name]
             self.diagnostics.append(
-                Diagnostic("error", "include-loop", "files include each other: " + " -> ".join(loop), span)
+                Diagnostic(
+                    "error",
+                    "include-loop",
+                    "files include each other: " + " -> ".join(loop),
+                    span,
+                    "take this out: the sections of all these files are one application already",
+                )
             )
             return
         if any(path.resolve() == read.path.resolve() for read in self._documents):
@@ -185,6 +200,7 @@ class _Reader:
                 "duplicate-name",
                 f"'{where[-1]}' is given twice; the first is at {first.span(where, key=True)}",
                 document.span(where, key=True),
+                "rename one of them" if len(where) > 1 else "write the section in one of the files",
             )
         )
 

@@ -12,7 +12,7 @@ from cepheid.language import syntax
 from cepheid.language.errors import Source
 from cepheid.language.parser import examine
 from cepheid.language.scope import expand
-from cepheid.model.names import suggestion
+from cepheid.model.names import near_file, suggestion
 from cepheid.model.streams import Stream
 from cepheid.plan.graph import Consumer, Graph, Operator, Parameter, Query, Relative
 from cepheid.plan.problems import Path as Where
@@ -113,7 +113,8 @@ def _level(
         return section.level
     span = tree.spans.get("priority")
     if priority not in app.levels:
-        message, hint = f"PRIORITY names the unknown level '{priority}'", suggestion(priority, app.levels)
+        message = f"PRIORITY names the unknown level '{priority}'"
+        hint = suggestion(priority, app.levels) or "name one of `levels`, or add it to them"
         problems.append(Problem("error", "unknown-level", message, where, hint, inside=span))
         return section.level
     if section.level not in (None, priority):
@@ -146,8 +147,10 @@ def _read(file: str, name: str, problems: list[Problem]) -> str | None:
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        problems.append(error("missing-file", f"no such file: {Path(file).name}", ("queries", name, "file")))
+        hint = near_file(Path(file), [".chi"])
+        problems.append(error("missing-file", f"no such file: {Path(file).name}", ("queries", name, "file"), hint))
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "not UTF-8 text"
-        problems.append(error("unreadable", f"can't read {Path(file).name}: {reason}", ("queries", name, "file")))
+        message, hint = f"can't read {Path(file).name}: {reason}", "a query is a text file: SELECT ... FROM ..."
+        problems.append(error("unreadable", message, ("queries", name, "file"), hint))
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cepheid.language import syntax
 from cepheid.language.checker import Checked
@@ -49,6 +49,11 @@ class Question:
         return self
 
 
+#: What to do about a PATH that asks for too much, or for what no index can hold.
+FEWER: Final = "name more in the PATH, so that fewer things fit: a class, a property of the entity"
+OTHERWISE: Final = "set `knowledge: {semantics: auto}`, which asks at run time what no index holds"
+
+
 def needs_knowledge(tree: syntax.Query) -> bool:
     """Whether a query can only be understood with knowledge: PATHs, and attributes named by a property."""
     return tree.path is not None or any(":" in attribute.name for attribute in syntax.attributes(tree))
@@ -74,7 +79,7 @@ def ask(checked: Checked, known: Known | None) -> Question:
     try:
         semantic = known.lower(checked)
     except TooMuch as fault:
-        raise Rejected([Diagnostic("error", "too-much", str(fault), span)]) from None
+        raise Rejected([Diagnostic("error", "too-much", fault.fact, span, fault.hint or FEWER)]) from None
     except NotIndexed as fault:
-        raise Rejected([Diagnostic("error", "not-indexed", str(fault), span, "use semantics: auto")]) from None
+        raise Rejected([Diagnostic("error", "not-indexed", str(fault), span, OTHERWISE)]) from None
     return Question(semantic.checked, replace(checked), known, semantic)

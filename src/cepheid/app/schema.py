@@ -34,19 +34,24 @@ DEFAULT_LEVELS: Final = ("critical", "high", "normal", "background")
 
 def _duration(raw: object) -> int:
     if not isinstance(raw, str):
-        raise PydanticCustomError("duration", f"expected a duration with a unit, such as 10ms or 5min, found {raw!r}")
+        message, hint = "expected a duration with a unit, found {found}", f"such as {raw}ms or {raw}min"
+        context = {"found": repr(raw), "hint": hint if isinstance(raw, int | float) else "such as 10ms or 5min"}
+        raise PydanticCustomError("duration", message, context)
     text = raw.strip()
     if text.startswith("-"):
-        raise PydanticCustomError("duration", f"duration '{text}' is negative")
+        context = {"text": text, "hint": f"write {text[1:].strip()}"}
+        raise PydanticCustomError("duration", "duration '{text}' is negative", context)
     try:
         return parse_duration(text)
     except TimeError as error:
-        raise PydanticCustomError("duration", "{reason}", {"reason": str(error)}) from None
+        context = {"reason": str(error), "hint": "durations are such as 10ms, 5min or 1h30min"}
+        raise PydanticCustomError("duration", "{reason}", context) from None
 
 
 def _positive(value: int) -> int:
     if value == 0:
-        raise PydanticCustomError("duration", "this duration must be longer than zero")
+        context = {"hint": "write a longer one, such as 10ms"}
+        raise PydanticCustomError("duration", "this duration must be longer than zero", context)
     return value
 
 
@@ -73,7 +78,9 @@ def _size(raw: object) -> int:
     scale = _SIZES.get(found[2]) if found is not None else None
     if found is None or scale is None:
         raise PydanticCustomError(
-            "size", "{found} is not a size; write a number and a unit, such as 500MB or 10GB", {"found": repr(raw)}
+            "size",
+            "{found} is not a size; write a number and a unit, such as 500MB or 10GB",
+            {"found": repr(raw), "hint": f"units are {', '.join(_SIZES)}"},
         )
     return int(Decimal(found[1]) * scale)
 
@@ -93,10 +100,18 @@ Size: TypeAlias = Annotated[
 ]
 
 
+def _as_name(raw: str) -> str:
+    """The name that is nearest to what was written."""
+    name = re.sub(r"\W+", "_", raw).strip("_")
+    return name if name.isidentifier() else f"s_{name}" if name else "s1"
+
+
 def _identifier(raw: str) -> str:
     if not raw.isidentifier():
         raise PydanticCustomError(
-            "identifier", "'{name}' is not a name: letters, digits and _, not beginning with a digit", {"name": raw}
+            "identifier",
+            "'{name}' is not a name: letters, digits and _, not beginning with a digit",
+            {"name": raw, "hint": f"such as {_as_name(raw)}"},
         )
     return raw
 
@@ -109,7 +124,9 @@ Identifier: TypeAlias = Annotated[
 def _attribute(raw: str) -> str:
     if raw in IMPLIED:
         raise PydanticCustomError(
-            "reserved", "every event has '{name}' already; name the attribute otherwise", {"name": raw}
+            "reserved",
+            "every event has '{name}' already; name the attribute otherwise",
+            {"name": raw, "hint": f"such as {raw}_of_sensor; records may spell it otherwise: see `spellings`"},
         )
     return _identifier(raw)
 
@@ -123,11 +140,12 @@ def _type(raw: object) -> Type:
     if isinstance(raw, Type):
         return raw
     if not isinstance(raw, str):
-        raise PydanticCustomError("attribute_type", f"expected the name of a type, found {raw!r}")
+        context = {"found": repr(raw), "hint": f"known: {', '.join(t.value for t in Type)}"}
+        raise PydanticCustomError("attribute_type", "expected the name of a type, found {found}", context)
     try:
         return Type.parse(raw)
     except ValueError:
-        hint = suggestion(raw, (t.value for t in Type))
+        hint = suggestion(raw, (t.value for t in Type)) or f"known: {', '.join(t.value for t in Type)}"
         raise PydanticCustomError("attribute_type", "unknown type '{name}'", {"name": raw, "hint": hint}) from None
 
 
@@ -368,7 +386,9 @@ def _cache(raw: object) -> int | float:
     if found is not None and not found[2] and number == int(number) > 0:
         return int(number)
     raise PydanticCustomError(
-        "cache_size", "{found} is not the size of a cache; write a number of entries, or 5%", {"found": repr(raw)}
+        "cache_size",
+        "{found} is not the size of a cache; write a number of entries, or 5%",
+        {"found": repr(raw), "hint": "such as 65536, or 5% of the keys that there can be"},
     )
 
 
@@ -444,7 +464,8 @@ def _durability(raw: str) -> str:
         return words[0]
     if len(words) == 2 and words[0] == "interval":
         return f"interval {format_duration(_positive(_duration(words[1])))}"
-    raise PydanticCustomError("durability", "'{text}' is not a durability: each, interval 10ms, or none", {"text": raw})
+    context = {"text": raw, "hint": "each event, those of an interval together, or when the system likes"}
+    raise PydanticCustomError("durability", "'{text}' is not a durability: each, interval 10ms, or none", context)
 
 
 class LogSection(Section):

@@ -180,14 +180,14 @@ def compose(path: Path, shown: str) -> Document:
     except yaml.MarkedYAMLError as problem:
         place = _place(problem.problem_mark or problem.context_mark)
         what = " ".join(part for part in (problem.problem, problem.context) if part)
-        hint = "quote text that begins with a special character" if "cannot start any token" in what else None
+        hint = next((hint for part, hint in _MENDED.items() if part in what), _FORM)
         if "\t" in source.line(place[0] + 1)[: place[1] + 1]:
             hint = "YAML is indented with spaces, not tabs"
         _reject(source, place, what, hint)
     except (yaml.YAMLError, ValueError) as problem:
         if isinstance(problem, Rejected):
             raise
-        _reject(source, (0, 0), (str(problem).splitlines() or [type(problem).__name__])[0])
+        _reject(source, (0, 0), (str(problem).splitlines() or [type(problem).__name__])[0], _FORM)
 
 
 def _place(mark: Any) -> _Place:
@@ -195,10 +195,27 @@ def _place(mark: Any) -> _Place:
     return (mark.line, mark.column) if mark is not None else (0, 0)
 
 
-def _reject(source: Source, place: _Place, what: str, hint: str | None = None) -> NoReturn:
+_FORM: Final = "the form is `name: value`, indented by spaces; {a: 1, b: 2} and [a, b] on one line"
+#: What to do about a message of the parser that has these words.
+_MENDED: Final = {
+    "cannot start any token": "quote text that begins with a special character",
+    "',' or '}'": "close the braces, and put commas between what is in them; quote text that has : or , in it",
+    "',' or ']'": "close the brackets, and put commas between what is in them; quote text that has : or , in it",
+    "mapping values are not allowed": "put text that has a colon and a space in it into quotes",
+    "end of stream": "close the quotes that begin here",
+    "could not find expected ':'": "a name has a colon and a space after it: `name: value`",
+    "block end": "names of one mapping begin in the same column",
+    "alias": "an alias is *name; quote text that begins with *",
+}
+
+
+def _reject(source: Source, place: _Place, what: str, hint: str) -> NoReturn:
     line, column = place
     span = Span(source, line + 1, column + 1, line + 1, column + 2)
     raise Rejected([Diagnostic("error", "not-yaml", f"not YAML: {what}", span, hint)]) from None
+
+
+_APART: Final = "take out the ---, or put the rest into a file of its own and name it in `include`"
 
 
 def _compose(source: Source) -> _Node | None:
@@ -211,7 +228,9 @@ def _compose(source: Source) -> _Node | None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                _reject(source, _place(event.start_mark), "a second document begins here; an application is one")
+                _reject(
+                    source, _place(event.start_mark), "a second document begins here; an application is one", _APART
+                )
         if isinstance(event, yaml.CollectionEndEvent):
             open_nodes.pop().end = _place(event.end_mark)
             continue
@@ -226,7 +245,12 @@ def _compose(source: Source) -> _Node | None:
             assert not isinstance(node, _Scalar)
             open_nodes.append(node)
             if len(open_nodes) > MAX_DEPTH:
-                _reject(source, _place(event.start_mark), f"nested more than {MAX_DEPTH} deep")
+                _reject(
+                    source,
+                    _place(event.start_mark),
+                    f"nested more than {MAX_DEPTH} deep",
+                    "no section needs more than eight",
+                )
     return root
 
 
@@ -234,11 +258,12 @@ def _node(source: Source, event: yaml.NodeEvent, anchors: dict[str, _Node]) -> _
     start, end = _place(event.start_mark), _place(event.end_mark)
     if isinstance(event, yaml.AliasEvent):
         if event.anchor not in anchors:
-            _reject(source, start, f"nothing is called &{event.anchor} above")
+            hint = f"name it above: &{event.anchor}; or quote text that begins with *"
+            _reject(source, start, f"nothing is called &{event.anchor} above", hint)
         return anchors[event.anchor]
     tag: str | None = getattr(event, "tag", None)
     if tag is not None and tag not in _CORE_TAGS:
-        _reject(source, start, f"the tag {tag} has no meaning here")
+        _reject(source, start, f"the tag {tag} has no meaning here", "quote text that begins with !")
     node: _Node
     if isinstance(event, yaml.ScalarEvent):
         node = _Scalar(start, end, event.value, not event.style and tag is None, event.style)
@@ -249,21 +274,25 @@ def _node(source: Source, event: yaml.NodeEvent, anchors: dict[str, _Node]) -> _
     return node
 
 
+_ABSENT: Final = "an application is a YAML file; there is none in that folder"
+
+
 def _read(path: Path, shown: str) -> str:
-    def reject(message: str, hint: str | None = None) -> Rejected:
+    def reject(message: str, hint: str) -> Rejected:
         return Rejected([Diagnostic("error", "unreadable", f"{shown}: {message}", None, hint)])
 
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise reject(f"larger than {MAX_BYTES // 2**20} MiB")
+            raise reject(f"larger than {MAX_BYTES // 2**20} MiB", "is this an application, and not data?")
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise reject("no such file", f"here: {', '.join(sorted(near)[:8])}" if near else None) from None
+        raise reject("no such file", f"here: {', '.join(sorted(near)[:8])}" if near else _ABSENT) from None
     except UnicodeDecodeError as error:
-        raise reject(f"not a text file (byte {error.start + 1} is not UTF-8)") from None
+        hint = f"convert it: iconv -f latin1 -t utf-8 {path.name}"
+        raise reject(f"not a text file (byte {error.start + 1} is not UTF-8)", hint) from None
     except OSError as error:
-        raise reject(str(error.strerror or error)) from None
+        raise reject(str(error.strerror or error), "an application is a YAML file that can be read") from None
 
 
 class _Values:
@@ -278,9 +307,11 @@ class _Values:
     def of(self, node: _Node, location: Location) -> Plain:
         self._count += 1
         if self._count > MAX_VALUES:
-            _reject(self._document.source, node.start, f"more than {MAX_VALUES:,} values, counting what aliases repeat")
+            what = f"more than {MAX_VALUES:,} values, counting what aliases repeat"
+            _reject(self._document.source, node.start, what, "write out what is needed of it instead of the alias")
         if len(location) > MAX_DEPTH:
-            _reject(self._document.source, node.start, "an alias that contains itself")
+            hint = "an alias stands for what was written before it: move it out of what it names"
+            _reject(self._document.source, node.start, "an alias that contains itself", hint)
         if isinstance(node, _Scalar):
             return self._scalar(node, location)
         if isinstance(node, _Sequence):
@@ -292,12 +323,14 @@ class _Values:
         result: dict[str, Plain] = {}
         for name_node, value in node.pairs():
             if not isinstance(name_node, _Scalar):
-                self._fault(name_node, "wrong-type", "a name must be text, not a list or a mapping")
+                message = "a name must be text, not a list or a mapping"
+                self._fault(name_node, "wrong-type", message, "such as `name: value`")
                 continue
             name = name_node.value
             if name in first:
                 line = first[name].start[0] + 1
-                self._fault(name_node, "duplicate-name", f"'{name}' is given twice; the first is on line {line}")
+                message = f"'{name}' is given twice; the first is on line {line}"
+                self._fault(name_node, "duplicate-name", message, "rename one of them, or make them one")
                 continue
             first[name] = name_node
             result[name] = self.of(value, (*location, name))
@@ -338,7 +371,7 @@ class _Values:
         )
         return ""
 
-    def _fault(self, node: _Node, code: str, message: str, hint: str | None = None) -> None:
+    def _fault(self, node: _Node, code: str, message: str, hint: str) -> None:
         span = self._document.span_of(node)
         self._document.problems.append(Diagnostic("error", code, message, span, hint))
 

@@ -7,8 +7,7 @@ import sys
 
 import click
 
-from cepheid.app import examine
-from cepheid.app.meaning import judged
+from cepheid.app.meaning import examine_all
 
 
 @click.command()
@@ -19,9 +18,7 @@ from cepheid.app.meaning import judged
 @click.pass_context
 def command(ctx: click.Context, app: str, form: str) -> None:
     """Say everything that is wrong with the application file APP. Exit 0 if nothing is, else 2."""
-    application, diagnostics = examine(app)
-    if application is not None and not any(d.severity == "error" for d in diagnostics):
-        diagnostics = [*diagnostics, *judged(application)]
+    application, diagnostics = examine_all(app)
     errors = sum(d.severity == "error" for d in diagnostics)
     warnings = len(diagnostics) - errors
     if form == "json":

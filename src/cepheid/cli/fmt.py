@@ -9,6 +9,7 @@ import click
 
 from cepheid.language.errors import Diagnostic, Rejected, Source
 from cepheid.language.formatter import format_query
+from cepheid.model.names import near_file
 
 
 @click.command()
@@ -28,7 +29,8 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool) -> None:
             continue
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            faults.append(Diagnostic("error", "unreadable", f"{file}: {reason}"))
+            hint = near_file(Path(file), [".chi"], "a query is a text file: SELECT ?e.id FROM (?e, stream)")
+            faults.append(Diagnostic("error", "unreadable", f"{file}: {reason}", None, hint))
             continue
         if file == "-" and not check:
             click.echo(formed, nl=False)

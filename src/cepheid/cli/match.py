@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import click
 
@@ -32,6 +32,7 @@ from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.inference import infer
 from cepheid.model.matches import Match
+from cepheid.model.names import near_file
 from cepheid.model.readers import EventFile, read_events, rereadable, without_duplicates
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
@@ -298,10 +299,14 @@ def moment(text: str | None) -> int:
         raise click.BadParameter(str(error), param_hint="--now") from None
 
 
+_QUERY: Final = "a query is a text file: SELECT ?e.id FROM (?e, stream)"
+
+
 def _read_query(path: str) -> Source:
     try:
         return Source(path, Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}")]) from None
+        hint = near_file(Path(path), [".chi"], _QUERY) if isinstance(error, FileNotFoundError) else _QUERY
+        raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}", None, hint)]) from None
     except UnicodeDecodeError:
-        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text")]) from None
+        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text", None, _QUERY)]) from None

@@ -7,6 +7,7 @@ a lookup property or a table (rule P1). A value with no entity contributes no tr
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 from pyoxigraph import Literal as RdfLiteral
 from pyoxigraph import NamedNode, Triple
 
-from cepheid.knowledge.errors import KnowledgeError
-from cepheid.knowledge.sources import located
+from cepheid.knowledge.errors import Fault, KnowledgeError, Unreadable, gathering
+from cepheid.knowledge.sources import located, shown
 from cepheid.knowledge.terms import XSD, Term, escaped, iri_of
+from cepheid.language.errors import Diagnostic, Rejected, Source, Span
 from cepheid.model.events import Event
+from cepheid.model.names import near_file
 from cepheid.model.time import format_instant
 from cepheid.model.types import Type, Value
 
@@ -27,7 +30,11 @@ if TYPE_CHECKING:
     from cepheid.knowledge.store import Knowledge
 
 Kind: TypeAlias = Literal["literal", "template", "lookup", "table"]
+#: The entities of values.
+EntityTable: TypeAlias = Mapping[str, tuple[NamedNode, ...]]
 _VALUE: Final = "{value}"
+#: So many broken lines of a table are told; the first few are what a user mends.
+_SHOWN_LINES: Final = 20
 
 
 class Section(Protocol):
@@ -64,7 +71,7 @@ class Annotation:
     type: Type
     template: str = ""
     lookup: str = ""
-    table: Mapping[str, tuple[NamedNode, ...]] = field(default_factory=dict)
+    table: EntityTable = field(default_factory=dict)
 
     def entities(self, value: Value, knowledge: Knowledge) -> tuple[Term, ...]:
         """What the value stands for: one literal, or its entities; nothing for null, or where there is no entity."""
@@ -92,12 +99,17 @@ class Annotations:
 
     @classmethod
     def of(cls, streams: Mapping[str, Annotated], prefixes: Mapping[str, str], folder: Path) -> Annotations:
-        """The annotations that the streams of an application ask for; tables are read now."""
+        """The annotations that the streams of an application ask for; tables are read now.
+
+        Raises Unreadable with every fault of the tables.
+        """
+        tables = read_tables(streams, prefixes, folder)
         return cls(
             {
                 name: {
-                    attribute: _annotation(section, stream.attributes[attribute], prefixes, folder)
+                    attribute: _annotation(section, stream.attributes[attribute], prefixes, tables)
                     for attribute, section in stream.semantics.items()
+                    if attribute in stream.attributes
                 }
                 for name, stream in streams.items()
             }
@@ -182,14 +194,16 @@ def plain(value: Value, kind: Type) -> str | None:
     return None if found is None else found.value
 
 
-def _annotation(section: Section, kind: Type, prefixes: Mapping[str, str], folder: Path) -> Annotation:
+def _annotation(
+    section: Section, kind: Type, prefixes: Mapping[str, str], tables: Mapping[str, EntityTable]
+) -> Annotation:
     property_ = iri_of(section.property, prefixes)
     if section.entity is not None:
         return Annotation(property_, "template", kind, template=_template(section.entity, prefixes))
     if section.lookup is not None:
         return Annotation(property_, "lookup", kind, lookup=iri_of(section.lookup, prefixes))
     if section.table is not None:
-        return Annotation(property_, "table", kind, table=read_table(located(section.table, folder), prefixes))
+        return Annotation(property_, "table", kind, table=tables[section.table])
     return Annotation(property_, "literal", kind)
 
 
@@ -198,28 +212,71 @@ def _template(text: str, prefixes: Mapping[str, str]) -> str:
     return _VALUE.join(iri_of(text.replace(_VALUE, "\ue000"), prefixes).split("\ue000"))
 
 
+def read_tables(streams: Mapping[str, Annotated], prefixes: Mapping[str, str], folder: Path) -> dict[str, EntityTable]:
+    """The tables that the semantics of streams name, each read once. Raises Unreadable with every fault."""
+    tables: dict[str, EntityTable] = {}
+    faults: list[Fault] = []
+    for name, stream in streams.items():
+        for attribute, section in stream.semantics.items():
+            if section.table is not None and section.table not in tables:
+                with gathering(faults, ("streams", name, "semantics", attribute, "table")):
+                    tables[section.table] = read_table(located(section.table, folder), prefixes)
+    if faults:
+        raise Unreadable(faults)
+    return tables
+
+
 def read_table(path: Path, prefixes: Mapping[str, str]) -> dict[str, tuple[NamedNode, ...]]:
-    """A CSV of value and entity, with a line of names first; a value may stand on several lines."""
+    """A CSV of value and entity, with a line of names first; a value may stand on several lines.
+
+    Raises Rejected with every broken line.
+    """
+    source = Source(shown(path), _table_text(path))
+    rows = csv.reader(io.StringIO(source.text, newline=""))
     table: dict[str, tuple[NamedNode, ...]] = {}
+    faults: list[Diagnostic] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = csv.reader(lines)
-            next(rows, None)
-            for row in rows:
-                if not row:
-                    continue
-                if len(row) != 2:
-                    raise KnowledgeError(
-                        f"{path.name}:{rows.line_num}: expected value and entity, found {len(row)} fields"
-                    )
-                try:
-                    entity = NamedNode(iri_of(row[1], prefixes))
-                except KnowledgeError as error:
-                    raise KnowledgeError(f"{path.name}:{rows.line_num}: {error}") from None
-                known = table.get(row[0], ())
-                table[row[0]] = known if entity in known else (*known, entity)
-    except OSError as error:
-        raise KnowledgeError(f"{path}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise KnowledgeError(f"{path.name}: not a CSV in UTF-8: {error}") from None
+        next(rows, None)
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != 2:
+                message = f"expected value and entity, found {len(row)} field{'s' if len(row) != 1 else ''}"
+                faults.append(_broken_line(source, rows.line_num, "", message, "such as D105VOLUME,ee:D105VOLUME"))
+                continue
+            try:
+                entity = NamedNode(iri_of(row[1], prefixes))
+            except KnowledgeError as error:
+                faults.append(_broken_line(source, rows.line_num, row[1], error.fact, error.hint))
+                continue
+            known = table.get(row[0], ())
+            table[row[0]] = known if entity in known else (*known, entity)
+    except csv.Error as error:
+        faults.append(_broken_line(source, rows.line_num, "", f"not CSV: {error}", "two fields a line: value,entity"))
+    if len(faults) > _SHOWN_LINES:
+        last, left = faults[_SHOWN_LINES - 1], len(faults) - _SHOWN_LINES
+        message = f"{last.message}; {left:,} more lines are broken"
+        faults[_SHOWN_LINES - 1 :] = [Diagnostic("error", last.code, message, last.span, last.hint)]
+    if faults:
+        raise Rejected(faults)
     return table
+
+
+def _table_text(path: Path) -> str:
+    name = shown(path)
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise KnowledgeError(f"no such table: {name}", near_file(path, [".csv"])) from None
+    except OSError as error:
+        raise KnowledgeError(f"{name}: {error.strerror or error}", "a table is a CSV of value and entity") from None
+    except UnicodeDecodeError as error:
+        hint = f"convert it: iconv -f latin1 -t utf-8 {path.name}"
+        raise KnowledgeError(f"{name}: not UTF-8 text (byte {error.start + 1})", hint) from None
+
+
+def _broken_line(source: Source, number: int, word: str, message: str, hint: str | None) -> Diagnostic:
+    line = source.line(number)
+    column = line.rfind(word) + 1 if word and word in line else 1
+    end = column + len(word) if column > 1 else len(line) + 1
+    return Diagnostic("error", "broken-table", message, Span(source, number, column, number, end), hint)

@@ -101,14 +101,15 @@ class Conclusions:
             new = set(as_stored("\n".join(said)).splitlines()) - self._ruled
             delta = self._reasoner.apply("\n".join(new), "") if new else ("", "")
             if delta is None:
-                raise KnowledgeError("a rule in SPARQL adds to a list of an axiom; write that into the ontology")
+                raise KnowledgeError("a rule in SPARQL adds to a list of an axiom", "write that into the ontology")
             self._ruled |= new
             self._follow(*delta)
             steps.append(delta)
             if not any(delta):
                 return steps
         names = ", ".join(rule.name for rule in self._rules.sparql)
-        raise KnowledgeError(f"{names}: something new follows even after {ROUNDS} rounds; is there no end to it?")
+        hint = "a rule that makes new values of those it made has no end: bound it by a FILTER"
+        raise KnowledgeError(f"{names}: something new follows even after {ROUNDS} rounds", hint)
 
     def _follow(self, added: str, removed: str) -> None:
         assert self._shadow is not None
@@ -140,7 +141,8 @@ class _Net:
 def _too_much(error: ValueError) -> KnowledgeError:
     if isinstance(error, KnowledgeError):
         return error
-    return KnowledgeError(f"{error}: the ontology or a rule has no end (more than {FACTS:,} facts are not kept)")
+    fact = f"{error}: the ontology or a rule has no end (more than {FACTS:,} facts are not kept)"
+    return KnowledgeError(fact, "leave out the source or rule that was added last, or set `reasoning: none`")
 
 
 def code_version() -> str:

@@ -14,10 +14,11 @@ from typing import Final
 
 from pyoxigraph import Literal, NamedNode, Quad, QueryTriples, Store
 
-from cepheid.knowledge.errors import KnowledgeError
-from cepheid.knowledge.sources import broken, located
+from cepheid.knowledge.errors import Fault, KnowledgeError, Unreadable, gathering
+from cepheid.knowledge.sources import broken, located, shown
 from cepheid.knowledge.terms import RDF, XSD
 from cepheid.language.errors import Diagnostic, Rejected, Source, Span
+from cepheid.model.names import near_file
 
 _TOKEN: Final = re.compile(
     r"""(?P<comment>\#[^\n]*) | (?P<space>\s+)
@@ -31,6 +32,8 @@ _TOKEN: Final = re.compile(
       | (?P<mark>\^\^|[{}.;,]|.)""",
     re.VERBOSE | re.DOTALL,
 )
+#: What a question in SPARQL begins with.
+_FORMS: Final = ("CONSTRUCT", "SELECT", "ASK", "DESCRIBE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,44 +67,52 @@ class Rules:
 
 
 def read_rules(paths: Iterable[Path], folder: Path) -> Rules:
-    """The rules of files. Raises Rejected with every fault."""
-    rules, faults = [], []
-    for path in paths:
-        try:
+    """The rules of files. Raises Unreadable with every fault."""
+    rules: list[Rule] = []
+    faults: list[Fault] = []
+    for number, path in enumerate(paths):
+        with gathering(faults, ("knowledge", "rules", number)):
             rules.append(_read(located(path, folder)))
-        except Rejected as rejected:
-            faults += rejected.diagnostics
     if faults:
-        raise Rejected(faults)
+        raise Unreadable(faults)
     return Rules(tuple(rules))
 
 
 def _read(path: Path) -> Rule:
+    name = shown(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise KnowledgeError(f"no such rule: {name}", near_file(path, [".rq"])) from None
     except OSError as error:
-        raise KnowledgeError(f"{path}: {error.strerror or error}") from None
+        hint = "a rule is a file with one CONSTRUCT"
+        raise KnowledgeError(f"{name}: {error.strerror or error}", hint) from None
     except UnicodeDecodeError:
-        raise KnowledgeError(f"{path}: not UTF-8 text") from None
+        hint = f"convert it: iconv -f latin1 -t utf-8 {path.name}"
+        raise KnowledgeError(f"{name}: not UTF-8 text", hint) from None
     tokens = list(_tokens(text))
-    source = Source(str(path), text)
+    source = Source(name, text)
     for kind, word, at in tokens:
         if kind == "word" and word.upper() == "SERVICE":
             raise _fault(source, at, word, "SERVICE would leave this machine", "load the data as a source instead")
     try:
         found = Store().query(text)
     except SyntaxError as error:
-        raise Rejected([broken(str(path), text.encode(), error)]) from None
-    if not isinstance(found, QueryTriples):
-        raise _fault(source, 0, "", "a rule is a CONSTRUCT: what follows { } from what WHERE { }")
+        raise Rejected([broken(name, text.encode(), error)]) from None
+    asks = next(((word, at) for kind, word, at in tokens if kind == "word" and word.upper() in _FORMS), ("", 0))
+    if not isinstance(found, QueryTriples) or asks[0].upper() == "DESCRIBE":
+        hint = "such as CONSTRUCT { ?s ex:in ?room } WHERE { ?s ex:of ?box . ?box ex:feeds ?room }"
+        raise _fault(source, asks[1], asks[0], "a rule is a CONSTRUCT: what follows { } from what WHERE { }", hint)
     made = re.search(r"CONSTRUCT\s*\{([^}]*)\}", re.sub(r"#[^\n]*", "", text), re.IGNORECASE)
     if made and ("_:" in made[1] or "[" in made[1]):
         hint = "name it instead: BIND (IRI(CONCAT(STR(?x), ...)) AS ?new)"
-        raise _fault(source, 0, "", "a blank node in CONSTRUCT would be a new one each time, without end", hint)
+        raise _fault(
+            source, asks[1], asks[0], "a blank node in CONSTRUCT would be a new one each time, without end", hint
+        )
     return Rule(path.name, text, tuple(_as_lines(path.stem, tokens)))
 
 
-def _fault(source: Source, at: int, word: str, message: str, hint: str | None = None) -> Rejected:
+def _fault(source: Source, at: int, word: str, message: str, hint: str) -> Rejected:
     line = source.text.count("\n", 0, at) + 1
     column = at - source.text.rfind("\n", 0, at)
     span = Span(source, line, column, line, column + max(1, len(word)))

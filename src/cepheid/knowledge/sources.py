@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
+from xml.parsers import expat
 
 from pyoxigraph import DefaultGraph, NamedNode, RdfFormat, Store, Triple, parse
 
-from cepheid.knowledge.errors import KnowledgeError
+from cepheid.knowledge.errors import Fault, KnowledgeError, Unreadable, gathering
 from cepheid.knowledge.terms import OWL, RDF
 from cepheid.language.errors import Diagnostic, Rejected, Source, Span
-from cepheid.model.names import suggestion
+from cepheid.model.names import near_file
 
 #: The format of a file by its ending.
 FORMATS: Final = {
@@ -29,6 +30,7 @@ FORMATS: Final = {
     ".json": RdfFormat.JSON_LD,
 }
 _BRICK: Final = "brick:"
+_INSTALL: Final = "pip install brickschema, or name a file of Brick as a source"
 #: What Brick calls itself in owl:imports, with and without a version.
 _BRICK_IRI: Final = "https://brickschema.org/schema/"
 
@@ -45,7 +47,8 @@ class SourceFile:
     def format(self) -> RdfFormat:
         found = FORMATS.get(self.path.suffix.lower())
         if found is None:
-            raise KnowledgeError(f"{self.name}: can't tell the format by the ending; known: {', '.join(FORMATS)}")
+            known = f"known: {', '.join(FORMATS)}"
+            raise KnowledgeError(f"{self.name}: can't tell the format by the ending", known)
         return found
 
     @cached_property
@@ -53,7 +56,8 @@ class SourceFile:
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise KnowledgeError(f"{self.name}: {error.strerror or error}") from None
+            hint = "whoever runs Cepheid must be able to read its sources"
+            raise KnowledgeError(f"{self.name}: {error.strerror or error}", hint) from None
 
     @cached_property
     def hash(self) -> str:
@@ -72,10 +76,12 @@ class SourceFile:
         except SyntaxError as error:
             raise Rejected([broken(self.name, self.content, error)]) from None
         except UnicodeDecodeError as error:
-            raise KnowledgeError(f"{self.name}: not UTF-8 text: {error.reason}") from None
+            hint = f"convert it: iconv -f latin1 -t utf-8 {self.path.name}"
+            raise KnowledgeError(f"{self.name}: not UTF-8 text: {error.reason}", hint) from None
         graph = next(store.named_graphs(), None)
         if graph is not None:
-            raise KnowledgeError(f"{self.name}: has the named graph {graph}; knowledge is one graph, without a name")
+            hint = "knowledge is one graph, without a name: take its triples out of @graph"
+            raise KnowledgeError(f"{self.name}: has the named graph {graph}", hint)
         text = store.dump(format=RdfFormat.N_TRIPLES, from_graph=DefaultGraph()) or b""
         return Part(self.key, self.hash, text.decode(), tuple(sorted(ontologies(store))), tuple(sorted(imports(store))))
 
@@ -115,26 +121,71 @@ class Parts(Protocol):
 
 def broken(name: str, content: bytes, error: SyntaxError) -> Diagnostic:
     """What a parser said about a file, at its place."""
-    source = Source(name, content.decode(errors="replace"))
-    message = str(error.msg).split(": ", 1)[-1] if str(error.msg).startswith("Parser error at") else str(error.msg)
-    span = None
-    in_sparql = re.match(r"error at (\d+):(\d+): (.*)", str(error.msg), re.DOTALL)
+    source = Source(name, content.decode(errors="replace").removeprefix("\ufeff"))
+    said = str(error.msg)
+    in_sparql = re.match(r"error at (\d+):(\d+): (.*)", said, re.DOTALL)
     if in_sparql:
-        line, column = int(in_sparql[1]), int(in_sparql[2])
-        # What was expected is a list of everything that SPARQL allows, characters one by one.
-        message = "this is not SPARQL" if in_sparql[3].startswith("expected") else in_sparql[3]
-        span = Span(source, line, column, line, column + 1)
-    elif error.lineno is not None:
+        return _broken_sparql(source, int(in_sparql[1]), int(in_sparql[2]), in_sparql[3])
+    message = said.split(": ", 1)[-1] if said.startswith("Parser error") else said
+    hint = next((hint for part, hint in _MENDED.items() if part in message.lower()), _FORM)
+    if "LoadDocumentCallback" in message:
+        message, hint = "the @context is an address", "nothing is fetched: write the context into the file"
+    if error.lineno is not None:
         column = error.offset or 1
         end = error.end_offset if error.end_lineno == error.lineno and error.end_offset else column + 1
         span = Span(source, error.lineno, column, error.lineno, max(end, column + 1))
-    where = "" if span else f"{name}: "
-    hint = None
-    if "prefix" in message.lower():
-        hint = "declare it at the top: @prefix name: <iri> ."
-    if "LoadDocumentCallback" in message:
-        message, hint = "the @context is an address", "nothing is fetched: write the context into the file"
-    return Diagnostic("error", "broken-knowledge", where + message, span, hint)
+    else:
+        span = _place(source, content, message)
+    return Diagnostic("error", "broken-knowledge", message, span, hint)
+
+
+#: What to do about a message of a parser that has these words.
+_MENDED: Final = {
+    "unknown prefix": 'declare it in the first element: xmlns:name="iri"',
+    "ill-formed": "an element ends before the one that it is in: <a><b></b></a>",
+    "prefix": "declare it at the top: @prefix name: <iri> .",
+    "dot is expected": "a statement is `subject property value .`; is the dot of the one before missing?",
+    "unexpected end of file": "a text ends with the quote that it began with",
+    "unexpected end": "a statement is `subject property value .`, with a dot at its end",
+    "invalid iri": 'an IRI has no spaces and none of <>"{}|^`; write %20 for a space',
+    "utf-8": "the file must be UTF-8 text: iconv -f latin1 -t utf-8 converts it",
+    "is not a valid": "names are `prefix:name` or <iri>, text is in quotes",
+    "should end with": "each [ needs its ], each ( its )",
+}
+#: What to do about any other.
+_FORM: Final = "Turtle is .ttl, N-Triples .nt, RDF/XML .rdf, JSON-LD .jsonld: is this file what its ending says?"
+
+
+def _broken_sparql(source: Source, line: int, column: int, message: str) -> Diagnostic:
+    before = source.text.split("\n")[:line]
+    while len(before) > 1 and not before[-1].strip():  # it is incomplete at its end
+        before.pop()
+        line, column = len(before), len(before[-1].rstrip()) + 1
+    span = Span(source, line, column, line, column + 1)
+    hint = "such as CONSTRUCT { ?s ex:in ?room } WHERE { ?s ex:of ?box . ?box ex:feeds ?room }"
+    undeclared = re.search(r"([\w.-]*):[\w.-]*$", source.line(line)[: column - 1])
+    if "Prefix not found" in message and undeclared:
+        span = Span(source, line, undeclared.start() + 1, line, column)
+        message, hint = f"the prefix {undeclared[1]}: is not declared", f"begin with PREFIX {undeclared[1]}: <iri>"
+    elif message.startswith("expected"):
+        # A list of everything that SPARQL allows, characters one by one.
+        message = "this is not SPARQL"
+    return Diagnostic("error", "broken-knowledge", message, span, hint)
+
+
+def _place(source: Source, content: bytes, message: str) -> Span:
+    """Where a fault is of which the parser does not say it: what XML is against, or what the message names first."""
+    if source.text.lstrip().startswith("<"):
+        parser = expat.ParserCreate()
+        try:
+            parser.Parse(content, True)
+        except expat.ExpatError as error:
+            return Span(source, error.lineno, error.offset + 1, error.lineno, error.offset + 2)
+    named = re.search(r"@\w+|[\w-]+:|'[^']+'", message if "@context" not in message else "@context")
+    word = named[0].strip("'") if named else ""
+    at = max(source.text.find(word), 0) if word else 0
+    line, column = source.text.count("\n", 0, at) + 1, at - source.text.rfind("\n", 0, at)
+    return Span(source, line, column, line, column + max(1, len(word)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +209,25 @@ class Sources:
 
 
 def read(names: Sequence[str | Path], folder: Path, kept: Parts | None = None) -> Sources:
-    """The files of these names and all that they import, directly or not; a cycle of imports is no harm."""
-    waiting = [find(str(name), folder) for name in names]
-    beside = _Beside(list(dict.fromkeys(file.path.parent for file in waiting if not file.is_bundled)))
+    """The files of these names and all that they import, directly or not; a cycle of imports is no harm.
+
+    Raises Unreadable with every fault.
+    """
+    faults: list[Fault] = []
+    waiting: list[tuple[int, SourceFile]] = []
+    for number, name in enumerate(names):
+        with gathering(faults, ("knowledge", "sources", number)):
+            waiting.append((number, find(str(name), folder)))
+    beside = _Beside(list(dict.fromkeys(file.path.parent for _, file in waiting if not file.is_bundled)))
     done: dict[Path, tuple[SourceFile, Part]] = {}
     missing: list[str] = []
-    faults: list[Diagnostic] = []
     while waiting:
-        file = waiting.pop(0)
+        number, file = waiting.pop(0)
         if file.path.resolve() in done:
             continue
-        try:
+        part = Part("", "", "")
+        with gathering(faults, ("knowledge", "sources", number)):
             part = _part(file, kept)
-        except Rejected as rejected:
-            faults += rejected.diagnostics
-            part = Part("", "", "")
         done[file.path.resolve()] = (file, part)
         if file.is_bundled:
             continue  # Brick imports QUDT and others, which it ships only as far as it needs them
@@ -181,9 +236,9 @@ def read(names: Sequence[str | Path], folder: Path, kept: Parts | None = None) -
             if found is None:
                 missing.append(iri)
             else:
-                waiting.append(found)
+                waiting.append((number, found))
     if faults:
-        raise Rejected(faults)
+        raise Unreadable(faults)
     declared = {iri for _, part in done.values() for iri in part.ontologies}
     return Sources(tuple(done.values()), tuple(dict.fromkeys(iri for iri in missing if iri not in declared)))
 
@@ -201,18 +256,18 @@ def find(name: str, folder: Path) -> SourceFile:
     """The file that a source names: `brick:1.4`, or a path relative to the folder."""
     if name.startswith(_BRICK):
         return SourceFile(name, brick(name.removeprefix(_BRICK)), is_bundled=True)
+    if re.match(r"\w+:/+", name):
+        raise KnowledgeError(f"{name} is an address, and nothing is fetched", "put a copy beside the application")
     path = located(name, folder)
     if not path.is_file():
-        siblings = [p.name for p in path.parent.iterdir() if p.suffix in FORMATS] if path.parent.is_dir() else []
-        hint = suggestion(path.name, siblings)
-        raise KnowledgeError(f"no such source: {name}" + (f"; {hint}" if hint else ""))
+        raise KnowledgeError(f"no such source: {name}", near_file(path, FORMATS))
     return SourceFile(shown(path), path)
 
 
 def located(name: str | Path, folder: Path) -> Path:
     """A path that is relative to the folder; one that an application was already asked for is relative to us."""
-    path = folder / name
-    return path if path.exists() or not Path(name).exists() else Path(name)
+    path, given = folder / name, Path(name)
+    return given if not path.exists() and (given.exists() or given.is_relative_to(folder)) else path
 
 
 def shown(path: Path) -> str:
@@ -225,12 +280,12 @@ def brick(version: str) -> Path:
     """The Brick of that version, as the package `brickschema` ships it, which is not imported: it is heavy."""
     spec = importlib.util.find_spec("brickschema")
     if spec is None or spec.origin is None:
-        raise KnowledgeError("Brick comes with the package brickschema, which is not installed")
+        raise KnowledgeError("Brick comes with the package brickschema, which is not installed", _INSTALL)
     shipped = Path(spec.origin).parent / "ontologies"
     path = shipped / version / "Brick.ttl"
     if not path.is_file():
         known = sorted(p.parent.name for p in shipped.glob("*/Brick.ttl"))
-        raise KnowledgeError(f"no Brick of version '{version}'; there are {', '.join(known)}")
+        raise KnowledgeError(f"no Brick of version '{version}'", f"there are {', '.join(known)}")
     return path
 
 

@@ -16,7 +16,7 @@ from pyoxigraph import Literal as RdfLiteral
 
 from cepheid.knowledge import clashes, journal, sources
 from cepheid.knowledge.cache import Cache, Closure
-from cepheid.knowledge.errors import Inconsistent, KnowledgeError, TooMuch
+from cepheid.knowledge.errors import Fault, Inconsistent, KnowledgeError, TooMuch, Unreadable, gathering
 from cepheid.knowledge.reasoning import Conclusions, Reasoning, change_store, code_version, lines_of, loaded, quads
 from cepheid.knowledge.rules import Rules, read_rules
 from cepheid.knowledge.sources import Sources
@@ -103,11 +103,11 @@ class Knowledge:
         """Read sources and all that they import, draw the consequences, and make the changes of the folder's journal.
 
         With a `cache`, what is unchanged since an earlier call is taken from there. `prefixes` are for messages.
-        Raises Rejected for broken files, KnowledgeError, and Inconsistent.
+        Raises Unreadable for broken files, KnowledgeError, and Inconsistent.
         """
         request = Request(tuple(map(str, sources)), folder, tuple(rules), reasoning, prefixes or {})
         kept = Cache(cache) if cache is not None else None
-        made = cls(request, _read(request, kept), read_rules(rules, folder), kept)
+        made = cls(request, *read_files(request, kept), kept)
         made._begin()
         entries = journal.read(made._journal)
         made._journal_offset = entries.offset
@@ -396,6 +396,19 @@ class Knowledge:
         found = clashes.find(store, self._request.prefixes, about)
         if found:
             raise Inconsistent("the knowledge contradicts itself:\n" + "\n".join(f"  {told}" for told in found))
+
+
+def read_files(request: Request, cache: Cache | None) -> tuple[Sources, Rules]:
+    """What the sources and rules say, before anything is concluded. Raises Unreadable with every fault of both."""
+    faults: list[Fault] = []
+    found, rules = Sources(()), Rules()
+    with gathering(faults, ("knowledge", "sources")):
+        found = _read(request, cache)
+    with gathering(faults, ("knowledge", "rules")):
+        rules = read_rules(request.rules, request.folder)
+    if faults:
+        raise Unreadable(faults)
+    return found, rules
 
 
 def _read(request: Request, cache: Cache | None) -> Sources:

@@ -36,9 +36,11 @@ def iri_of(name: str, prefixes: Mapping[str, str]) -> str:
             text = prefixes[prefix] + local
         elif not colon or not (local.startswith("//") or prefix in ("urn", "http", "https", "file", "tag")):
             hint = suggestion(prefix, prefixes)
-            raise KnowledgeError(f"unknown prefix in '{name}'" + (f"; {hint}" if hint else ""))
+            raise KnowledgeError(
+                f"unknown prefix in '{name}'", hint or "declare it in `prefixes`, or write the whole IRI"
+            )
     if not _IRI.fullmatch(text):
-        raise KnowledgeError(f"'{name}' is not an IRI")
+        raise KnowledgeError(f"'{name}' is not an IRI", 'it has no spaces and none of <>"{}|^`; write %20 for a space')
     return text
 
 

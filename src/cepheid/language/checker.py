@@ -82,6 +82,7 @@ class Checked:
         return tuple(dict.fromkeys(s for r in self.query.ranges for s in r.streams))
 
 
+_ABSENT: Final = "what did not happen has no attributes: name those of an event that did"
 #: As many as a matcher has (native/src/plan.rs).
 MAX_VARIABLES: Final = 64
 
@@ -204,7 +205,8 @@ class _Checker:
         seen: set[str] = set()
         for r in query.ranges:
             if r.variable in seen:
-                self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span)
+                hint = f"streams of one variable are listed with |: (?{r.variable}, a | b)"
+                self.report("duplicate-name", f"?{r.variable} is in FROM twice", r.span, hint)
             seen.add(r.variable)
         mentions = self._mentions()
         mentioned = dict.fromkeys(ranged) | dict.fromkeys(mentions)
@@ -213,9 +215,8 @@ class _Checker:
         if query.ranges:
             for variable, span in self._places().items():
                 if variable not in ranged and variable not in self.path_variables:
-                    self.report(
-                        "unknown-variable", f"?{variable} is not in FROM (rule Q1)", span, suggestion(variable, ranged)
-                    )
+                    hint = suggestion(variable, ranged) or f"add it: FROM ..., (?{variable}, stream)"
+                    self.report("unknown-variable", f"?{variable} is not in FROM (rule Q1)", span, hint)
                     self.streams[variable] = ()
         self.event_variables = tuple(mentioned) if query.ranges else tuple(dict.fromkeys(mentions))
 
@@ -277,9 +278,8 @@ class _Checker:
                 if name in self.catalogue.streams:
                     known.append(name)
                 else:
-                    self.report(
-                        "unknown-stream", f"unknown stream '{name}'", r.span, suggestion(name, self.catalogue.streams)
-                    )
+                    hint = suggestion(name, self.catalogue.streams) or f"declare it: `streams: {{{name}: ...}}`"
+                    self.report("unknown-stream", f"unknown stream '{name}'", r.span, hint)
             self.streams.setdefault(r.variable, tuple(known))
         if self.query.ranges or not self.event_variables:
             if not self.event_variables:
@@ -314,7 +314,8 @@ class _Checker:
         try:
             found = resolve_attribute(self.catalogue, self.query, streams, attribute.name)
         except MixedAttribute as mixed:
-            self.report("type-mismatch", str(mixed), attribute.span)
+            hint = "read the streams by variables of their own: FROM (?a, one), (?b, other)"
+            self.report("type-mismatch", str(mixed), attribute.span, hint)
             return None
         if found is None:
             self._unknown_attribute(attribute, streams)
@@ -336,7 +337,7 @@ class _Checker:
             "unknown-attribute",
             f"{_quoted(streams)} has no attribute '{name}'",
             attribute.span,
-            suggestion(name, known),
+            suggestion(name, known) or f"known: {', '.join(sorted(known))}",
         )
 
     def _variable_type(self, variable: syntax.Variable) -> ValueType:
@@ -354,7 +355,7 @@ class _Checker:
                 "unknown-variable",
                 f"nothing binds ?{variable.name}",
                 variable.span,
-                suggestion(variable.name, self.streams),
+                suggestion(variable.name, self.streams) or f"read a stream by it: FROM (?{variable.name}, stream)",
             )
         return ValueType.UNKNOWN
 
@@ -366,7 +367,8 @@ class _Checker:
 
     def _unknown_prefix(self, name: str, span: Span | None) -> None:
         prefix = name.partition(":")[0]
-        self.report("unknown-prefix", f"unknown prefix '{prefix}'", span, suggestion(prefix, self._prefixes))
+        hint = suggestion(prefix, self._prefixes) or f"begin with PREFIX {prefix}: <http://example.org/plant#>"
+        self.report("unknown-prefix", f"unknown prefix '{prefix}'", span, hint)
 
     def _paths(self) -> None:
         """PATHs that can be read, that stay on this machine, and that bind what is used of them."""
@@ -394,9 +396,8 @@ class _Checker:
             bound = item.binds & set(self.event_variables)
             if bound:
                 name = min(bound)
-                self.report(
-                    "path-binds-event", f"?{name} is an event, so {item.kind.upper()} can't bind it", item.place
-                )
+                message = f"?{name} is an event, so {item.kind.upper()} can't bind it"
+                self.report("path-binds-event", message, item.place, "bind a variable of another name")
         if len(self.problems) == before:
             wrong = path.syntax_fault(group, self._prefixes)
             if wrong is not None:
@@ -414,10 +415,11 @@ class _Checker:
             message = (
                 f"?{variable.name} belongs to ?{owners[0]}, a NOT variable, so it has no value in {word} (rule S5)"
             )
-            self.report("absent-value", message, variable.span)
+            self.report("absent-value", message, variable.span, _ABSENT)
         elif self._window is not None and self._window.kind in ("batch", "session"):
             message = f"?{variable.name} is each event's own, and a window has many events (rule W7)"
-            self.report("not-grouped", message, variable.span)
+            hint = "annotate an attribute with it and group by that, or take WINDOW (?e, sliding, 5min)"
+            self.report("not-grouped", message, variable.span, hint)
 
     # patterns
 
@@ -427,20 +429,24 @@ class _Checker:
         for step in steps:
             for variable in step_variables(step):
                 if variable in seen:
-                    self.report("duplicate-name", f"?{variable} is in SEQ twice", step.span)
+                    hint = f"give the second a name of its own; ?{variable}{{2}} is two events in a row"
+                    self.report("duplicate-name", f"?{variable} is in SEQ twice", step.span, hint)
                 seen[variable] = step
                 self.roles[variable] = syntax.STEP_NAMES[type(step)]
                 if isinstance(step, syntax.Many) and step.least == 0:
                     self.roles[variable] = "many0"
             if isinstance(step, syntax.AllOf | syntax.AnyOf) and len(step.variables) < 2:
                 word = "ALL" if isinstance(step, syntax.AllOf) else "ANY"
-                self.report("too-few", f"{word} has two or more variables", step.span)
+                alone = step.variables[0] if step.variables else "e"
+                hint = f"write ?{alone} by itself, or {word}(?{alone}, ?other)"
+                self.report("too-few", f"{word} has two or more variables", step.span, hint)
             if isinstance(step, syntax.Many) and step.most == 0:
                 self.report("never", "{0,0} asks for no event", step.span, f"write NOT ?{step.variable}")
         for variable in self.event_variables:
             self.roles.setdefault(variable, "free")
         if steps and all(isinstance(s, syntax.Absent) for s in steps):
-            self.report("never", "SEQ needs a step that is not NOT", self.query.spans.get("seq"))
+            hint = "what is missing is missing before or after an event: SEQ (?a, NOT ?b)"
+            self.report("never", "SEQ needs a step that is not NOT", self.query.spans.get("seq"), hint)
             return
         self._adjacent(steps)
         for i, (one, after) in enumerate(pairwise(steps)):
@@ -457,7 +463,8 @@ class _Checker:
             if isinstance(step, syntax.Many):
                 if behind is not None:
                     message = f"{print_step(behind)} and {print_step(step)} have no single event between them (rule S3)"
-                    self.report("adjacent", message, step.span)
+                    hint = f"put one between them: SEQ (?{behind.variable}+, ?x, ?{step.variable}+)"
+                    self.report("adjacent", message, step.span, hint)
                 behind = step
             elif not isinstance(step, syntax.Maybe | syntax.Absent):
                 behind = None
@@ -466,9 +473,9 @@ class _Checker:
         both_many = isinstance(one, syntax.Many) and isinstance(after, syntax.Many)
         if not both_many and (at_start or at_end) and _is_open(one) and _is_open(after):
             where = "first" if at_start and _is_open(one) else "last"
-            self.report(
-                "adjacent", f"another +, ? or NOT beside the {where} step, which is one already (rule S4)", after.span
-            )
+            message = f"another +, ? or NOT beside the {where} step, which is one already (rule S4)"
+            hint = "put an event that is always there between them, or leave one of them out"
+            self.report("adjacent", message, after.span, hint)
 
     def _open_end(self, step: syntax.Step, *, first: bool) -> None:
         if not _is_open(step):
@@ -487,8 +494,17 @@ class _Checker:
                 "no-deadline",
                 f"{print_step(step)} is the {place} step and has no WINDOW to end it (rule S4)",
                 step.span,
-                f"add WINDOW (?{first_variables[0]}, ..., ?{variable}, 5min)",
+                self._deadline(variable, first_variables[0]),
             )
+
+    def _deadline(self, variable: str, first: str) -> str:
+        """What would end a first or last step."""
+        if variable != first:
+            return f"add WINDOW (?{first}, ..., ?{variable}, 5min)"
+        others = [v for step in self.query.seq[1:] for v in step_variables(step) if self._is_always_bound(v)]
+        if others:
+            return f"add WINDOW (?{variable}, ?{others[0]}, 5min)"
+        return f"add a step for one event, such as ?next, and WINDOW (?{variable}, ?next, 5min)"
 
     def _circular(self, step: syntax.Step) -> None:
         """A last step that may be missing, and a list, in one WINDOW: each would reach as far as the other.
@@ -515,24 +531,28 @@ class _Checker:
         moving = [w for w in self.query.windows if isinstance(w, syntax.EventWindow)]
         for window in self.query.windows:
             if isinstance(window, syntax.SpanWindow) and len(set(window.variables)) < len(window.variables):
-                self.report("duplicate-name", "a variable is in this WINDOW twice", window.span)
+                self.report("duplicate-name", "a variable is in this WINDOW twice", window.span, "name each once")
         if not moving:
             return
         self._window = moving[0]
         for other in moving[1:]:
-            self.report("two-windows", "a query has one moving window", other.span)
+            self.report("two-windows", "a query has one moving window", other.span, "make it two queries")
         if self.query.seq:
-            self.report("window-with-seq", "a moving window is of one variable, without SEQ (rule W7)", moving[0].span)
+            message = "a moving window is of one variable, without SEQ (rule W7)"
+            hint = "bound the pattern by WINDOW (?a, ?b, 5min), or aggregate in a query of its own that this one reads"
+            self.report("window-with-seq", message, moving[0].span, hint)
         elif len(self.event_variables) > 1:
             others = ", ".join(f"?{v}" for v in self.event_variables if v != moving[0].variable)
             self.report(
                 "second-variable",
                 f"a moving window is of one variable, but there is {others} too (rule W7)",
                 moving[0].span,
+                "aggregate in a query of its own, and read its matches here: FROM (?m, thatQuery)",
             )
         for window in self.query.windows:
             if isinstance(window, syntax.SpanWindow):
-                self.report("two-windows", "a query with a moving window has no other", window.span)
+                hint = f"leave out one; a moving window is of ?{moving[0].variable} alone"
+                self.report("two-windows", "a query with a moving window has no other", window.span, hint)
 
     # conditions
 
@@ -558,7 +578,8 @@ class _Checker:
                 "not-a-filter", f"this is over {shown}, so it is a JOIN (rule Q2)", condition.span, "write JOIN"
             )
         elif not names:
-            self.report("no-variable", f"{word} mentions no event", condition.span)
+            hint = "name an attribute: ?e.flowrate > 500; what is always true can be left out"
+            self.report("no-variable", f"{word} mentions no event", condition.span, hint)
         for e in walk(condition):
             if isinstance(e, syntax.Aggregate):
                 self.report("aggregate", f"{e.function} can't be in {word}", e.span, "use HAVING")
@@ -571,12 +592,16 @@ class _Checker:
         many = [n for n in names if self.roles.get(n) in ("many", "many0")]
         absent = [n for n in names if self.roles.get(n) == "absent"]
         if len(many) > 1:
-            self.report("two-many", f"{what} can name two of {_marked(many)} (rule S3)", span)
+            hint = "compare each with an event of which there is one: JOIN (?b.room = ?a.room)"
+            self.report("two-many", f"{what} can name two of {_marked(many)} (rule S3)", span, hint)
         if len(absent) > 1:
-            self.report("two-not", f"{what} can name two NOT variables, {_marked(absent)} (rule S5)", span)
+            message = f"{what} can name two NOT variables, {_marked(absent)} (rule S5)"
+            self.report("two-not", message, span, "join each of them with an event that is there")
         if absent and many:
             shown = _marked([*absent, *many])
-            self.report("not-with-many", f"{what} can name a NOT variable and one of many, {shown} (rule S5)", span)
+            message = f"{what} can name a NOT variable and one of many, {shown} (rule S5)"
+            hint = f"join ?{absent[0]} with an event of which there is one"
+            self.report("not-with-many", message, span, hint)
 
     # output
 
@@ -618,22 +643,26 @@ class _Checker:
                         "absent-value",
                         f"?{e.variable} is a NOT variable, so it has no value in {word} (rule S5)",
                         e.span,
+                        _ABSENT,
                     )
                 elif role in ("many", "many0") and not inside:
                     hint = f"take one value of them: FIRST(?{e.variable}.{e.name}), AVG(...)"
                     self.report("many-values", f"?{e.variable} stands for many events (rule S3)", e.span, hint)
             if isinstance(e, syntax.Variable) and e.name in self.path_variables:
                 if inside:
-                    self.report("aggregate", f"?{e.name} is of a PATH; aggregates are over attributes", e.span)
+                    hint = "annotate an attribute with its property, and name that: AVG(?e.flowrate)"
+                    self.report("aggregate", f"?{e.name} is of a PATH; aggregates are over attributes", e.span, hint)
                 self._path_value(e, word)
             stack.extend((child, inside) for child in syntax.children(e))
 
     def _aggregate(self, e: syntax.Aggregate, inside: bool) -> None:
         if inside:
-            self.report("aggregate", "an aggregate can't be inside another", e.span)
+            hint = "aggregate twice by two queries: the second reads the matches of the first"
+            self.report("aggregate", "an aggregate can't be inside another", e.span, hint)
         names = syntax.variables(e.argument)
         if len(names) > 1:
-            self.report("aggregate", f"{e.function} is over one variable, not {_marked(names)}", e.span)
+            hint = f"take one of each: {' - '.join(f'{e.function}(?{name}.x)' for name in names[:2])}"
+            self.report("aggregate", f"{e.function} is over one variable, not {_marked(names)}", e.span, hint)
         for name in names:
             role = self.roles.get(name)
             if role in ("many", "many0") or (self._window is not None and self._window.variable == name):
@@ -644,22 +673,25 @@ class _Checker:
                     "aggregate", f"{e.function} has no events to range over: ?{name} is one (rule W7)", e.span, hint
                 )
         if not names:
-            self.report("aggregate", f"{e.function} mentions no event", e.span)
+            hint = "COUNT(?e) counts events" if e.function == "COUNT" else f"such as {e.function}(?e.flowrate)"
+            self.report("aggregate", f"{e.function} mentions no event", e.span, hint)
 
     def _grouping(self, typer: Typer) -> None:
         query = self.query
         self._groups(typer)
         if query.group_by and self._window is None:
             why = "with SEQ it is refused (rule W6)" if query.seq else "there is no moving window (rule W5)"
-            self.report("group-by", f"GROUP BY: {why}", query.spans.get("group_by"))
+            joined = "to keep keys apart, join the steps: JOIN (?b.sensorID = ?a.sensorID)"
+            hint = joined if query.seq else "add WINDOW (?e, sliding, 5min), or leave out GROUP BY"
+            self.report("group-by", f"GROUP BY: {why}", query.spans.get("group_by"), hint)
         if query.having is not None:
             typer.condition(query.having, "HAVING")
             self._outside_aggregates(query.having, "HAVING")
             many = any(r in ("many", "many0") for r in self.roles.values())
             if self._window is None and not many:
-                self.report(
-                    "having", "HAVING needs a moving window, or a step of many events", query.spans.get("having")
-                )
+                message = "HAVING needs a moving window, or a step of many events"
+                hint = "write FILTER for one event; or add WINDOW (?e, sliding, 5min), or ?e+ in SEQ"
+                self.report("having", message, query.spans.get("having"), hint)
         if self._window is not None and self._window.kind in ("batch", "session"):
             grouped = [self._meant(a) for a in query.group_by]
             for e in _outside(
@@ -689,7 +721,8 @@ class _Checker:
             declared = _declared_name(attribute.name, resolved).rpartition(":")[2]
             names = {attribute.name.rpartition(":")[2], declared}
             if names & taken:
-                self.report("duplicate-name", f"two groups are called '{declared}' (rule W5)", attribute.span)
+                hint = "leave out one of them: they are the same attribute, or would have the same name"
+                self.report("duplicate-name", f"two groups are called '{declared}' (rule W5)", attribute.span, hint)
             taken |= names
 
     # policies
@@ -704,6 +737,7 @@ class _Checker:
                     "policy",
                     f"MATCH {query.match} needs a SEQ with all variables (rule S8){names}",
                     query.spans.get("match"),
+                    f"put {_marked(outside)} into SEQ, or write MATCH ANY",
                 )
                 return
         if any(p.severity == "error" for p in self.problems):
@@ -720,13 +754,15 @@ class _Checker:
                     "ambiguous-partition",
                     f"{word} needs one key a stream, but joins {_marked_names(equal)} of '{stream}' (rule S7)",
                     query.spans.get("match" if query.match == "STRICT" else "after"),
+                    "join all steps by one attribute, the same of each event of a stream",
                 )
 
     def _scheduling(self) -> None:
         for align in self.query.align:
             for variable in align.variables:
                 if variable not in self.streams:
-                    self.report("unknown-variable", f"nothing binds ?{variable}", align.span)
+                    hint = suggestion(variable, self.streams) or f"read a stream by it: FROM (?{variable}, stream)"
+                    self.report("unknown-variable", f"nothing binds ?{variable}", align.span, hint)
 
     def _bounds(self) -> None:
         report_never(self.query, self.roles, self.report)

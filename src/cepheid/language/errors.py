@@ -98,8 +98,6 @@ def _paint(tone: str, text: str) -> str:
 
 def _excerpt(span: Span, paint: Callable[[str, str], str], tone: str) -> list[str]:
     raw = span.source.line(span.line)
-    if not raw.strip():
-        return []
     end = span.end_column if span.end_line == span.line else len(raw) + 1
     start, end = span.column - 1, max(min(end - 1, len(raw)), span.column)
     if len(raw) > _EXCERPT:

@@ -73,12 +73,21 @@ class Function:
             return f"{least} or more arguments"
         return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} or {most} arguments"
 
+    @property
+    def form(self) -> str:
+        """What stands between its parentheses: `number, int`."""
+        shown = [_FORMS.get(types, types[0].value) for types in self.arguments]
+        least = len(shown) - self.optional
+        optional = "".join(f"[, {name}]" for name in shown[least:])
+        return ", ".join(shown[:least]) + optional + (", ..." if self.repeats else "")
+
     def types_of(self, position: int) -> Sequence[ValueType]:
         return self.arguments[min(position, len(self.arguments) - 1)]
 
 
 _STRING, _TIME = (_T.STRING,), (_T.TIMESTAMP,)
 _ANY: Final = tuple(t for t in ValueType if t not in (_T.NULL, _T.UNKNOWN))
+_FORMS: Final = {NUMBER: "number", ORDERED: "value", _ANY: "value"}
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "ABS": Function((NUMBER,), None),

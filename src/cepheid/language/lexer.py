@@ -30,6 +30,13 @@ SIGNS: Final = {
 #: Deeper nesting is refused, so that nothing behind the parser can run out of stack.
 MAX_DEPTH: Final = 50
 
+_SPLIT: Final = "several FILTERs must all be true: make one of each part of an AND"
+#: What other languages write so.
+_MEANT: Final = {
+    "&&": "write AND", "&": "write AND", "!": "write NOT, or != to compare", ";": "a query ends without a sign",
+    "$": "a variable begins with ?, such as ?e", "^": "write POWER(x, 2)", "~": "write CONTAINS(text, part)",
+}  # fmt: skip
+
 _TOKEN = re.compile(
     r"""(?P<BLANK>(?:\s+|\#[^\n]*|--[^\n]*)+)
       | (?P<VARIABLE>\?[^\W\d]\w*)
@@ -142,7 +149,7 @@ class _Lexer:
         if token.kind in ("LPAR", "CASE"):
             self._depth += 1
             if self._depth == MAX_DEPTH + 1:
-                self._report("too-deep", f"nested more than {MAX_DEPTH} deep", token.start, token.end)
+                self._report("too-deep", f"nested more than {MAX_DEPTH} deep", token.start, token.end, _SPLIT)
         elif token.kind in ("RPAR", "END"):
             self._depth = max(0, self._depth - 1)
         elif token.kind in CLAUSES:
@@ -177,14 +184,17 @@ class _Lexer:
         word = _WORD.match(content, start)
         if word:
             end = word.end()
-            self._report("not-a-word", f"'{_short(word.group())}' is neither a number nor a name", start, end)
+            message = f"'{_short(word.group())}' is neither a number nor a name"
+            hint = "a name begins with a letter; a duration has a unit: us, ms, s, min, h or d"
+            self._report("not-a-word", message, start, end, hint)
             return Token("INT", "0", start, end)  # stands in, so that no second fault is seen
         while end < len(content) and _TOKEN.match(content, end) is None and content[end] not in "\"'<{":
             end += 1
-        self._report("not-a-word", f"{_short(content[start:end])!r} has no meaning here", start, end)
+        hint = _MEANT.get(content[start:end].strip(), "text with such signs goes into quotes: 'a@b'")
+        self._report("not-a-word", f"{_short(content[start:end])!r} has no meaning here", start, end, hint)
         return Token("BLANK", "", start, end)
 
-    def _report(self, code: str, message: str, start: int, end: int, hint: str | None = None) -> None:
+    def _report(self, code: str, message: str, start: int, end: int, hint: str) -> None:
         self._problems.append(Diagnostic("error", code, message, self._text.span(start, end), hint))
 
 

@@ -41,10 +41,12 @@ def examine(source: Source) -> tuple[Query | None, list[Diagnostic]]:
     problems: list[Diagnostic] = []
     if len(source.text) > MAX_LENGTH:
         span = Span(source, 1, 1, 1, 1)
-        return None, [Diagnostic("error", "too-long", f"a query of more than {MAX_LENGTH:,} characters", span)]
+        message = f"a query of more than {MAX_LENGTH:,} characters"
+        hint = "what makes a list of values so long belongs into a stream or the knowledge"
+        return None, [Diagnostic("error", "too-long", message, span, hint)]
     text = Text.of(source)
     assembly = _Assembly(text, problems)
-    for clause in clauses(text, problems):
+    for clause in clauses(text, problems, assembly.begun):
         assembly.add(clause)
     query = assembly.query()
     problems.sort(key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
@@ -61,14 +63,21 @@ class Clause:
     parsed: Any
 
 
-def clauses(text: Text, problems: list[Diagnostic]) -> Iterator[Clause]:
-    """The clauses of a text that are right, in order; what is wrong goes to `problems`."""
+def clauses(text: Text, problems: list[Diagnostic], begun: set[str] | None = None) -> Iterator[Clause]:
+    """The clauses of a text that are right, in order; what is wrong goes to `problems`, every word to `begun`."""
     words = tokens(text, problems)
     if any(problem.code == "too-deep" for problem in problems):
         return
+    # What is no word has been told: what stands in for it can be wrong too, which says nothing more.
+    told = {(p.span.line, p.span.column) for p in problems if p.code == "not-a-word" and p.span is not None}
     for clause in _cut(words, text, problems):
+        if begun is not None:
+            begun.add(clause[0].kind)
         parsed = _parse_clause(clause, text, problems)
-        if parsed is not None:
+        if isinstance(parsed, Diagnostic):
+            if parsed.span is None or (parsed.span.line, parsed.span.column) not in told:
+                problems.append(parsed)
+        else:
             kind = "PATH" if clause[0].kind == "LPAR" else clause[0].kind
             yield Clause(kind, clause[0].start, clause[-1].end, parsed)
 
@@ -133,19 +142,18 @@ def _grammar() -> lark.Lark:
 
 
 def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -> Any:
+    """What a clause says, or what is wrong with it."""
     first = clause[0]
     kind = "path" if first.kind == "LPAR" else first.kind.lower()
     try:
         tree = _grammar().parse(cast(str, clause), start=f"{kind}_clause")
         return _Builder(text, problems).transform(tree)
     except lark.UnexpectedToken as fault:
-        problems.append(_unexpected(fault, clause, text))
+        return _unexpected(fault, clause, text)
     except lark.exceptions.VisitError as fault:
         if isinstance(fault.orig_exc, _Fault):
-            problems.append(fault.orig_exc.diagnostic)
-        else:
-            raise fault.orig_exc from None
-    return None
+            return fault.orig_exc.diagnostic
+        raise fault.orig_exc from None
 
 
 def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) -> Diagnostic:
@@ -172,6 +180,7 @@ def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) ->
 _FORMS: Final = {
     "PREFIX": "PREFIX hvc: <http://example.org/hvac#>",
     "SELECT": "SELECT ?e.sensorID, ?e.flowrate AS flow",
+    "WHERE": "WHERE FILTER (?e.flowrate > 500)",
     "FROM": "FROM (?e, airflowReport), (?f, meterUpdate | meterReport)",
     "WITHIN": "WITHIN [2012-05-07T09:00, now)",
     "FILTER": "FILTER (?e.flowrate > 500)",
@@ -215,6 +224,10 @@ def _alternatives(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+_IN_PARTS: Final = "several FILTERs must all be true; for one of many values write IN (1, 2, 3)"
+_LARGEST: Final = "the largest float is about 1.8e308"
+
+
 class _Fault(Exception):
     """Something that the grammar lets pass and the tree can't hold."""
 
@@ -240,31 +253,33 @@ class _Builder(lark.Transformer[lark.Token, Any]):
     def _at(self, token: lark.Token) -> Span:
         return self._text.span(int(token.start_pos or 0), int(token.end_pos or 0))
 
-    def _fail(self, code: str, message: str, span: Span, hint: str | None = None) -> _Fault:
+    def _fail(self, code: str, message: str, span: Span, hint: str) -> _Fault:
         return _Fault(Diagnostic("error", code, message, span, hint))
 
     def _duration(self, token: lark.Token) -> int:
         try:
             return parse_duration(re.sub(r"\s+", "", token))
         except TimeError as error:
-            raise self._fail("duration", str(error), self._at(token)) from None
+            raise self._fail("duration", str(error), self._at(token), "durations are such as 10ms or 1h30min") from None
 
     def _positive(self, token: lark.Token) -> int:
         width = self._duration(token) if token.type == "DURATION" else self._int(token)
         if width == 0:
-            raise self._fail("duration", "a window of no size never holds anything", self._at(token))
+            hint = "give it one, such as 5min" if token.type == "DURATION" else "give it one, such as 100"
+            raise self._fail("duration", "a window of no size never holds anything", self._at(token), hint)
         return width
 
     def _int(self, token: lark.Token) -> int:
         value = int(token) if len(token) <= 25 else INT64_MAX + 1
         if value > INT64_MAX:
-            raise self._fail("out-of-range", f"'{token[:30]}' does not fit in 64 bits", self._at(token))
+            hint = f"the largest whole number is {INT64_MAX}; a float reaches further: 1e19"
+            raise self._fail("out-of-range", f"'{token[:30]}' does not fit in 64 bits", self._at(token), hint)
         return value
 
     def _fold(self, parts: list[Any], make: Any) -> Expression:
         """Parts `a + b - c` as a tree that leans left."""
         if len(parts) // 2 > MAX_DEPTH:
-            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", parts[0].span)
+            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", parts[0].span, _IN_PARTS)
         result = parts[0]
         for sign, operand in zip(parts[1::2], parts[2::2], strict=True):
             result = make(str(sign), result, operand, _joined(result.span, operand.span))
@@ -311,7 +326,8 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         try:
             return parse_local(str(token))
         except TimeError as error:
-            raise self._fail("time", str(error), self._at(token)) from None
+            hint = "times are such as 2012-05-07, 2012-05-07T09:00 or now - 5min"
+            raise self._fail("time", str(error), self._at(token), hint) from None
 
     def where_clause(self, meta: Any, parts: list[Any]) -> Any:
         return ()
@@ -359,7 +375,9 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         kind, size = parts[4], parts[6]
         if (kind.type == "LENGTH") != (size.type == "INT"):
             wanted = "a number of events, such as 100" if kind.type == "LENGTH" else "a duration, such as 5min"
-            raise self._fail("wrong-type", f"a {kind.lower()} window has {wanted}", self._at(size))
+            example = "100" if kind.type == "LENGTH" else "5min"
+            hint = f"the form is: WINDOW ({parts[2]}, {kind.lower()}, {example})"
+            raise self._fail("wrong-type", f"a {kind.lower()} window has {wanted}", self._at(size), hint)
         return syntax.EventWindow(_variable(parts[2]), kind.lower(), self._positive(size), self._span(meta))
 
     def span_window(self, meta: Any, parts: list[Any]) -> Any:
@@ -425,7 +443,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
     def not_expression(self, meta: Any, parts: list[Any]) -> Any:
         operand = parts[-1]
         if len(parts) - 1 > MAX_DEPTH:
-            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta))
+            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta), _IN_PARTS)
         for _ in parts[:-1]:
             operand = syntax.Not(operand, self._span(meta))
         return operand
@@ -453,7 +471,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
     def negation(self, meta: Any, parts: list[Any]) -> Any:
         operand = parts[-1]
         if len(parts) - 1 > MAX_DEPTH:
-            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta))
+            raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta), _IN_PARTS)
         for _ in parts[:-1]:
             if isinstance(operand, syntax.Constant) and operand.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION):
                 operand = replace(operand, value=-cast(float, operand.value), span=self._span(meta))
@@ -476,7 +494,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
     def float_constant(self, meta: Any, parts: list[Any]) -> Any:
         value = float(parts[0])
         if value == float("inf"):
-            raise self._fail("out-of-range", f"'{parts[0][:30]}' does not fit in a float", self._span(meta))
+            raise self._fail("out-of-range", f"'{parts[0][:30]}' does not fit in a float", self._span(meta), _LARGEST)
         return syntax.Constant(Kind.FLOAT, value, self._span(meta))
 
     def string_constant(self, meta: Any, parts: list[Any]) -> Any:
@@ -511,7 +529,8 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         arguments = tuple(p for p in parts if not isinstance(p, lark.Token))
         if name in AGGREGATES:
             if len(arguments) != 1:
-                raise self._fail("wrong-count", f"{name} takes one argument", self._span(meta))
+                hint = f"such as {name}(?e.flowrate)"
+                raise self._fail("wrong-count", f"{name} takes one argument", self._span(meta), hint)
             return syntax.Aggregate(name, arguments[0], self._span(meta))
         return syntax.Call(name, arguments, self._span(meta))
 
@@ -539,6 +558,17 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), text[1:-1], flags=re.DOTALL)
 
 
+#: How to say in one clause what stands in two.
+_ONCE: Final = {
+    "SELECT": "one SELECT lists all values: SELECT ?e.id, ?e.flowrate AS flow",
+    "FROM": "one FROM lists all variables: FROM (?e, airflowReport), (?f, meterUpdate)",
+    "SEQ": "one SEQ lists all steps: SEQ (?a, ?b, ?c)",
+    "GROUP": "one GROUP BY lists all attributes: GROUP BY ?e.sensorID, ?e.room",
+    "HAVING": "join the two conditions with AND",
+    "WITHIN": "write the time that both have in common",
+}
+
+
 @dataclass
 class _Assembly:
     """Puts the clauses together."""
@@ -547,6 +577,8 @@ class _Assembly:
     problems: list[Diagnostic]
     parts: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
+    #: The words that begin clauses, right ones or not.
+    begun: set[str] = field(default_factory=set)
 
     def add(self, clause: Clause) -> None:
         kind, parsed = clause.kind, clause.parsed
@@ -559,7 +591,13 @@ class _Assembly:
         elif field_name in self.parts:
             line = self.spans[field_name].line
             self.problems.append(
-                Diagnostic("error", "duplicate-clause", f"a second {kind}; the first is on line {line}", span)
+                Diagnostic(
+                    "error",
+                    "duplicate-clause",
+                    f"a second {kind}; the first is on line {line}",
+                    span,
+                    _ONCE.get(kind, "keep one of them"),
+                )
             )
             return
         else:
@@ -569,7 +607,8 @@ class _Assembly:
     def query(self) -> Query | None:
         parts = dict(self.parts)
         if "select" not in parts:
-            if not any(d.code in ("syntax", "no-clause", "unclosed") for d in self.problems):
+            unsure = any(d.code in ("syntax", "no-clause", "unclosed") for d in self.problems)
+            if not unsure and "SELECT" not in self.begun:
                 span = self.text.span(0, 1)
                 self.problems.append(
                     Diagnostic("error", "no-select", "a query needs SELECT", span, _clause_hint("SELECT"))

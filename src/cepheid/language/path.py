@@ -35,10 +35,13 @@ A: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 Kind: TypeAlias = Literal["triple", "filter", "bind", "values", "optional", "group", "minus"]
 
 
+_FORM: Final = "the form is: PATH {?e evt:hasSource/bd:in ?room . ?room a bd:Office}"
+
+
 class PathFault(ValueError):
     """Something in a PATH that can't be read or is not allowed, and where."""
 
-    def __init__(self, code: str, message: str, span: Span | None, hint: str | None = None) -> None:
+    def __init__(self, code: str, message: str, span: Span | None, hint: str) -> None:
         super().__init__(message)
         self.code, self.span, self.hint = code, span, hint
 
@@ -143,7 +146,8 @@ def tokens(group: syntax.PathGroup) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise PathFault("path-syntax", f"{text[position]!r} has no meaning in a PATH", span_at(group, position))
+            message = f"{text[position]!r} has no meaning in a PATH"
+            raise PathFault("path-syntax", message, span_at(group, position), _FORM)
         if match.lastgroup != "blank":
             found.append(Token(str(match.lastgroup), match.group(), position, match.end()))
         position = match.end()
@@ -173,10 +177,16 @@ def elements(group: syntax.PathGroup) -> list[Element]:
 
 
 _REFUSED: Final = {
-    "SERVICE": "SERVICE would ask another machine; a PATH is judged by the application's own knowledge",
-    "GRAPH": "GRAPH has no meaning here: the knowledge is one graph",
-    "SELECT": "a PATH is a group of patterns; SELECT inside it is not supported",
-    "LATERAL": "LATERAL is not SPARQL 1.1",
+    "SERVICE": (
+        "SERVICE would ask another machine; a PATH is judged by the application's own knowledge",
+        "add what that machine knows to `knowledge: {sources: [...]}`",
+    ),
+    "GRAPH": ("GRAPH has no meaning here: the knowledge is one graph", "leave out GRAPH and the braces of its group"),
+    "SELECT": (
+        "a PATH is a group of patterns; SELECT inside it is not supported",
+        "write its patterns into the PATH; the knowledge can also conclude them by a rule (.rq)",
+    ),
+    "LATERAL": ("LATERAL is not SPARQL 1.1", "write its patterns into the PATH"),
 }
 
 
@@ -189,7 +199,7 @@ class _Reader:
     def elements(self) -> list[Element]:
         for word in self.words:
             if word.kind == "word" and word.text.upper() in _REFUSED:
-                raise self._fault("path-refused", _REFUSED[word.text.upper()], word)
+                raise self._fault("path-refused", *_REFUSED[word.text.upper()], word)
         found: list[Element] = []
         while self.at < len(self.words):
             word = self.words[self.at]
@@ -210,7 +220,7 @@ class _Reader:
                 found += self._triples()
         return found
 
-    def _fault(self, code: str, message: str, word: Token | None, hint: str | None = None) -> PathFault:
+    def _fault(self, code: str, message: str, hint: str, word: Token | None) -> PathFault:
         start, end = (word.start, word.end) if word is not None else (len(self.group.text) - 1, None)
         return PathFault(code, message, span_at(self.group, max(0, start), end), hint)
 
@@ -224,7 +234,9 @@ class _Reader:
         pairs = {"{": "}", "(": ")", "[": "]"}
         opening = self.words[self.at] if self.at < len(self.words) else None
         if opening is None or opening.text not in pairs:
-            raise self._fault("path-syntax", "expected '{' or '('", opening)
+            raise self._fault(
+                "path-syntax", "expected '{' or '('", "such as FILTER (?t > 20) or OPTIONAL {?r bd:name ?n}", opening
+            )
         stack = []
         while self.at < len(self.words):
             text = self.words[self.at].text
@@ -235,13 +247,15 @@ class _Reader:
                 stack.pop()
                 if not stack:
                     return
-        raise self._fault("path-syntax", "this bracket is never closed", opening)
+        raise self._fault("path-syntax", "this bracket is never closed", "each of ( [ { needs its own ) ] }", opening)
 
     def _clause(self, kind: Kind, words: int, *, braces: bool = False) -> Element:
         start = self.at
         self.at += words
         if braces and self._text() != "{":
-            raise self._fault("path-syntax", f"expected '{{' after {self.words[start].text}", self._word())
+            word = self.words[start].text
+            hint = f"such as {word.upper()} {{?r bd:name ?n}}"
+            raise self._fault("path-syntax", f"expected '{{' after {word}", hint, self._word())
         self._brackets()
         return self._element(kind, start)
 
@@ -336,14 +350,14 @@ class _Reader:
     def _term(self) -> tuple[Token, ...]:
         word = self._word()
         if word is None:
-            raise self._fault("path-syntax", "the PATH ends where a term is expected", word)
+            raise self._fault("path-syntax", "the PATH ends where a term is expected", _FORM, word)
         start = self.at
         if word.text in ("+", "-") and self.at + 1 < len(self.words):
             self.at += 1
             word = self.words[self.at]
         is_term = word.kind in ("variable", "iri", "name", "blanknode", "number", "string")
         if not is_term and not (word.kind == "word" and word.text in ("true", "false")):
-            raise self._fault("path-syntax", f"expected a term, found '{word.text}'", word)
+            raise self._fault("path-syntax", f"expected a term, found '{word.text}'", _FORM, word)
         self.at += 1
         if word.kind == "string" and self._text() == "^^":
             self.at += 2
@@ -371,17 +385,18 @@ class _Reader:
             self.at += 1
         word = self._word()
         if word is None:
-            raise self._fault("path-syntax", "the PATH ends where a property is expected", word)
+            raise self._fault("path-syntax", "the PATH ends where a property is expected", _FORM, word)
         if word.text == "(":
             self.at += 1
             self._alternatives()
             if self._text() != ")":
-                raise self._fault("path-syntax", f"expected ')', found '{self._text()}'", self._word())
+                message = f"expected ')', found '{self._text()}'"
+                raise self._fault("path-syntax", message, "such as (bd:in|bd:near)/bd:floor", self._word())
             self.at += 1
         elif word.kind in ("iri", "name") or word.text == "a":
             self.at += 1
         else:
-            raise self._fault("path-syntax", f"expected a property, found '{word.text}'", word)
+            raise self._fault("path-syntax", f"expected a property, found '{word.text}'", _FORM, word)
         if self._text() in ("*", "+", "?"):
             self.at += 1
 
@@ -443,11 +458,14 @@ def syntax_fault(group: syntax.PathGroup, prefixes: Mapping[str, str]) -> PathFa
     except SyntaxError as error:
         found = re.match(r"error at (\d+):(\d+): (.*)", str(error), re.DOTALL)
         if found is None:
-            return PathFault("path-syntax", str(error), group.span)
+            return PathFault("path-syntax", str(error), group.span, _FORM)
         line, column = int(found[1]) - 1, int(found[2])
         lines = group.text.split("\n")
         offset = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
         return PathFault(
-            "path-syntax", f"SPARQL: {found[3].strip()}", span_at(group, min(offset, max(0, len(group.text) - 1)))
+            "path-syntax",
+            f"SPARQL: {found[3].strip()}",
+            span_at(group, min(offset, max(0, len(group.text) - 1))),
+            _FORM,
         )
     return None

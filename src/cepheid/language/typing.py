@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cepheid.language import syntax
 from cepheid.language.errors import Span
-from cepheid.language.functions import FUNCTIONS, NUMBER, ORDERED, ValueType
+from cepheid.language.functions import AGGREGATES, FUNCTIONS, NUMBER, ORDERED, ValueType
 from cepheid.language.scope import unify
 from cepheid.language.syntax import Expression, Kind
 from cepheid.model.names import suggestion
@@ -26,7 +26,7 @@ _CONSTANTS = {
 
 
 class Report(Protocol):
-    def __call__(self, code: str, message: str, span: Span | None, hint: str | None = None) -> None: ...
+    def __call__(self, code: str, message: str, span: Span | None, hint: str) -> None: ...
 
 
 class Typer:
@@ -46,7 +46,9 @@ class Typer:
         """An expression that must be true or false."""
         kind = self.type_of(expression)
         if kind is not _T.BOOL and not kind.is_loose:
-            self._report("type-mismatch", f"{word} needs a condition, and this is {_a(kind)}", expression.span)
+            message = f"{word} needs a condition, and this is {_a(kind)}"
+            hint = "compare it with something: > 500, = 'open', IS NOT NULL"
+            self._report("type-mismatch", message, expression.span, hint)
 
     def type_of(self, expression: Expression) -> ValueType:
         match expression:
@@ -64,7 +66,7 @@ class Typer:
                 kind = self.type_of(operand)
                 if kind.is_number or kind is _T.DURATION or kind.is_loose:
                     return kind
-                return self._fault(f"- of {_a(kind)}", expression.span)
+                return self._fault(f"- of {_a(kind)}", expression.span, "only a number or a duration has a sign")
             case syntax.Not(operand):
                 self.condition(operand, "NOT")
                 return _T.BOOL
@@ -91,7 +93,7 @@ class Typer:
             case syntax.Aggregate():
                 return self._aggregate(expression)
 
-    def _fault(self, message: str, span: Span | None, hint: str | None = None) -> ValueType:
+    def _fault(self, message: str, span: Span | None, hint: str) -> ValueType:
         self._report("type-mismatch", message, span, hint)
         return _T.UNKNOWN
 
@@ -105,12 +107,13 @@ class Typer:
         for part, kind in zip(parts[1:], kinds[1:], strict=True):
             joint = unify(first, kind)
             if joint is None:
-                hint = _time_hint(first, kind)
+                hint = _compare_hint(first, kind)
                 self._fault(f"{_a(first)} and {_a(kind)} can't be compared ({what})", span or part.span, hint)
                 return
             first = joint
         if not equality and first not in (*ORDERED, _T.NODE) and not first.is_loose:
-            self._fault(f"{_a(first)} has no order, so {what} says nothing", span or parts[0].span)
+            message = f"{_a(first)} has no order, so {what} says nothing"
+            self._fault(message, span or parts[0].span, "ask whether it is the same: = or !=")
 
     def _common(self, parts: Sequence[Expression], what: str) -> ValueType:
         joint = _T.NULL
@@ -118,7 +121,8 @@ class Typer:
             kind = self.type_of(part)
             found = unify(joint, kind)
             if found is None:
-                return self._fault(f"{what} are {_a(joint)} and {_a(kind)}", part.span)
+                hint = "give them one type: THEN 1 ELSE 0, or THEN 'on' ELSE 'off'"
+                return self._fault(f"{what} are {_a(joint)} and {_a(kind)}", part.span, hint)
             joint = found
         return joint
 
@@ -129,23 +133,26 @@ class Typer:
         kind = _result(e.sign, left, right)
         if kind is not None:
             return kind
-        return self._fault(f"{_a(left)} {e.sign} {_a(right)} has no meaning", e.span)
+        hint = _arithmetic_hint(e.sign, left, right)
+        return self._fault(f"{_a(left)} {e.sign} {_a(right)} has no meaning", e.span, hint)
 
     def _call(self, e: syntax.Call) -> ValueType:
         function = FUNCTIONS.get(e.function)
         kinds = [self.type_of(argument) for argument in e.arguments]
         if function is None:
-            self._report(
-                "unknown-function", f"unknown function {e.function}", e.span, suggestion(e.function, FUNCTIONS)
-            )
+            known = [*FUNCTIONS, *AGGREGATES]
+            hint = suggestion(e.function, known) or "known: " + ", ".join(sorted(known))
+            self._report("unknown-function", f"unknown function {e.function}", e.span, hint)
             return _T.UNKNOWN
+        form = f"the form is: {e.function}({function.form})"
         if not function.takes(len(e.arguments)):
-            self._report("wrong-count", f"{e.function} takes {function.count}, not {len(e.arguments)}", e.span)
+            self._report("wrong-count", f"{e.function} takes {function.count}, not {len(e.arguments)}", e.span, form)
             return _T.UNKNOWN
         for i, (argument, kind) in enumerate(zip(e.arguments, kinds, strict=True)):
             if kind not in function.types_of(i) and not kind.is_loose:
                 wanted = " or ".join(t.value for t in function.types_of(i))
-                self._fault(f"{e.function} takes {wanted}, and this is {_a(kind)}", argument.span)
+                hint = f"such as {e.function}(?e.time)" if _T.TIMESTAMP in function.types_of(i)[:1] else form
+                self._fault(f"{e.function} takes {wanted}, and this is {_a(kind)}", argument.span, hint)
                 return function.gives or _T.UNKNOWN
         if function.gives is not None:
             return function.gives
@@ -153,7 +160,8 @@ class Typer:
         for argument, kind in zip(e.arguments, kinds, strict=True):
             found = unify(joint, kind)
             if found is None:
-                return self._fault(f"{e.function} of {_a(joint)} and {_a(kind)}", argument.span)
+                hint = f"give {e.function} arguments of one type: all numbers, all text or all times"
+                return self._fault(f"{e.function} of {_a(joint)} and {_a(kind)}", argument.span, hint)
             joint = found
         return joint
 
@@ -167,7 +175,8 @@ class Typer:
             return kind
         allowed = ORDERED if e.function in ("MIN", "MAX") else NUMBER
         if kind not in allowed:
-            return self._fault(f"{e.function} of {_a(kind)}", e.span)
+            hint = "COUNT, FIRST and LAST are of anything; MIN and MAX of what has an order; the others of numbers"
+            return self._fault(f"{e.function} of {_a(kind)}", e.span, hint)
         return kind if e.function in ("MIN", "MAX", "SUM") else _T.FLOAT
 
 
@@ -202,7 +211,22 @@ def _a(kind: ValueType) -> str:
     )
 
 
-def _time_hint(one: ValueType, other: ValueType) -> str | None:
+def _arithmetic_hint(sign: str, left: ValueType, right: ValueType) -> str:
+    kinds = {left, right}
+    if _T.STRING in kinds:
+        return "join texts with CONCAT(a, b)" if sign == "+" else "only numbers, times and durations are computed with"
+    if kinds == {_T.TIMESTAMP}:
+        return "the time between two events is ?b.time - ?a.time"
+    if kinds in ({_T.TIMESTAMP, _T.INT}, {_T.TIMESTAMP, _T.FLOAT}, {_T.DURATION, _T.INT}, {_T.DURATION, _T.FLOAT}):
+        return "give the number a unit, such as 5min; a duration can be multiplied by a whole number"
+    if _T.BOOL in kinds:
+        return "make a number of it: CASE WHEN ?e.open THEN 1 ELSE 0 END"
+    if kinds & {_T.UINT8_ARRAY, _T.FLOAT_ARRAY, _T.BYTES}:
+        return "arrays are for the operators of `graph`, such as fft"
+    return "numbers go with numbers, times with durations: ?e.time + 5min"
+
+
+def _compare_hint(one: ValueType, other: ValueType) -> str:
     kinds = {one, other}
     if kinds == {_T.TIMESTAMP, _T.STRING}:
         return "write the time without quotes: 2012-05-07T09:00"
@@ -210,4 +234,6 @@ def _time_hint(one: ValueType, other: ValueType) -> str | None:
         return "give the number a unit, such as 5min"
     if kinds in ({_T.STRING, _T.INT}, {_T.STRING, _T.FLOAT}):
         return "write a number without quotes, and text with them"
-    return None
+    if kinds == {_T.STRING, _T.BOOL}:
+        return "write TRUE and FALSE without quotes"
+    return "compare what is of one type: a number with a number, a time with a time"

@@ -135,14 +135,19 @@ def payload(
         if isinstance(wanted, str):
             if wanted not in schema:
                 message = f"reads attribute '{wanted}', but '{source}' has none of that name"
-                raise Mismatch(message, suggestion(wanted, schema), position)
+                known = suggestion(wanted, schema) or f"'{source}' has {', '.join(schema) or 'none'}"
+                raise Mismatch(message, known, position)
             names = [wanted]
         else:
             names = [name for name, kind in schema.items() if kind in fitting]
         fits = [name for name in names if schema[name] in fitting]
         if not fits:
             shown = ", ".join(f"{name}: {kind.value}" for name, kind in schema.items()) or "no attributes"
-            raise Mismatch(f"reads {what}, but '{source}' has {shown}", None, position)
+            others = [name for name, kind in schema.items() if kind in fitting]
+            hint = f"give '{source}' an attribute of {' or '.join(kind.value for kind in fitting)}, or read another"
+            if others:
+                hint = f"`attribute:` can be {' or '.join(others)}"
+            raise Mismatch(f"reads {what}, but '{source}' has {shown}", hint, position)
         if len(fits) > 1:
             raise Mismatch(
                 f"could read several attributes of '{source}': {', '.join(fits)}",
@@ -152,7 +157,9 @@ def payload(
         found.append((fits[0], schema[fits[0]]))
     if any(kind is not found[0][1] for _, kind in found):
         listed = ", ".join(f"'{source}' {kind.value}" for (source, _), (_, kind) in zip(inputs, found, strict=True))
-        raise Mismatch(f"reads inputs of one type, but has {listed}")
+        raise Mismatch(
+            f"reads inputs of one type, but has {listed}", "declare them alike, or name one with `attribute:`"
+        )
     return found
 
 
@@ -186,7 +193,7 @@ def _aggregate(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Sch
 def _threshold(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]]) -> Schema:
     name, kind = payload(KINDS["threshold"], parameters, inputs)[0]
     if (parameters.get("above") is None) == (parameters.get("below") is None):
-        raise Mismatch("needs one of `above` and `below`")
+        raise Mismatch("needs one of `above` and `below`", "such as above: 500; for both limits make two operators")
     return {name: kind, "on": Type.BOOL}
 
 
@@ -222,7 +229,7 @@ def _own(parameters: Mapping[str, object], inputs: Sequence[tuple[str, Schema]])
         try:
             schema[name] = Type.parse(str(kind))
         except ValueError as fault:
-            raise Mismatch(f"has an output of an {fault}") from None
+            raise Mismatch(f"has an output of an {fault}", f"known: {', '.join(t.value for t in Type)}") from None
     return schema
 
 

@@ -57,7 +57,7 @@ def _levels(graph: Graph) -> Iterator[Problem]:
                     "unknown-level",
                     f"unknown level '{node.level}'",
                     (section, name, "level"),
-                    suggestion(node.level, graph.levels),
+                    suggestion(node.level, graph.levels) or "name one of `levels`, or add it to them",
                 )
 
 
@@ -66,6 +66,8 @@ def _known_input(graph: Graph, name: str, where: Path) -> Iterator[Problem]:
         hint = suggestion(name, graph.producers())
         if hint is None and name in graph.consumers:
             hint = f"'{name}' is a consumer, which produces nothing"
+        elif hint is None:
+            hint = "name a stream, an operator or a query"
         yield error("unknown-input", f"unknown input '{name}'", where, hint)
 
 
@@ -75,9 +77,11 @@ def _operator(graph: Graph, operator: Operator) -> Iterator[Problem]:
     if not kind.takes(len(operator.inputs)):
         code = "too-few-inputs" if len(operator.inputs) < kind.least else "too-many-inputs"
         count = f"{len(operator.inputs)} input" + ("s" if len(operator.inputs) != 1 else "")
-        yield error(
-            code, f"operator '{operator.name}' has {count}, but {kind.name} takes {kind.arity}", (*where, "inputs")
-        )
+        message = f"operator '{operator.name}' has {count}, but {kind.name} takes {kind.arity}"
+        hint = f"make one {kind.name} of each input"
+        if code == "too-few-inputs":
+            hint = "name what it reads: `inputs: [stream]`" if kind.least == 1 else "such as `inputs: [left, right]`"
+        yield error(code, message, (*where, "inputs"), hint)
     for i, name in enumerate(operator.inputs):
         yield from _known_input(graph, name, (*where, "inputs", i))
     for j, relative in enumerate(operator.relative):
@@ -87,13 +91,14 @@ def _operator(graph: Graph, operator: Operator) -> Iterator[Problem]:
                     "not-an-input",
                     f"'{name}' is not an input of '{operator.name}', so no relative interval can bind it",
                     (*where, "relative", j, "inputs", k),
-                    suggestion(name, operator.inputs),
+                    suggestion(name, operator.inputs) or "name some of its `inputs`",
                 )
         if len(set(relative.inputs)) < 2:
             yield error(
                 "relative-of-one",
                 "a relative interval binds two or more different inputs",
                 (*where, "relative", j, "inputs"),
+                "add the input that it must be close to, or take this out",
             )
 
 
