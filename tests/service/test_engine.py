@@ -335,6 +335,42 @@ def test_a_highest_level_with_too_much_to_do_leaves_time_to_the_lowest(tmp_path:
     assert min(one["ts"] for one in begun if one["name"] == "cold0") < above
 
 
+def test_a_higher_level_preempts_what_runs_on_every_core(tmp_path: Path) -> None:
+    if not probe()["can_sched_rr"]:
+        pytest.skip("needs the privilege to use SCHED_RR")
+    burn = ctypes.CDLL(str(compiled(tmp_path, BURNING))).burn
+    cores = len(os.sched_getaffinity(0))
+    build = Builder("b", levels=["high", "middle", "low"])
+    build.consumer("high", build.threshold("fast", build.stream("f", {"x": "float"}), above=0.0), level="high")
+    slow = build.stream("s", {"x": "float"}, valid_for="1h", period="1ms")
+    for number in range(cores):
+        build.consumer(f"c{number}", build.native(f"hot{number}", slow, output={"x": "float"}), level="middle")
+    functions = {f"hot{number}": burn for number in range(cores)}
+    with Engine(build.build(), functions=functions, cores=cores) as engine:
+        high = engine.consumer("high")
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(90))  # or this thread would have no core to push from
+        try:
+            for _ in range(16):
+                engine.push("s", {"x": 1.0})
+            for _ in range(40):
+                time.sleep(0.006)
+                engine.push("f", {"x": 1.0})
+                assert high.get(10) is not None
+        finally:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        assert engine.settle(60)
+        engine.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    burning, interrupted = 0, 0
+    for one in sorted((e for e in events if e["ph"] in "BE"), key=lambda e: e["ts"]):
+        if one["name"].startswith("hot"):
+            burning += 1 if one["ph"] == "B" else -1
+        elif one["ph"] == "B":
+            # Each core was in the middle of 20 ms of work below, which at one priority nothing would have ended.
+            interrupted += burning == cores
+    assert interrupted >= 5
+
+
 def _blocked(build: Builder, name: str, *inputs: Producer) -> tuple[threading.Event, Callable[[Any], None]]:
     """A Python operator that waits for an event before it returns."""
     release = threading.Event()
@@ -616,10 +652,15 @@ def threads_of_this_process() -> dict[str, set[tuple[int, int]]]:
     found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may have ended meanwhile
-            name = (task / "comm").read_text().strip()
             thread = int(task.name)
-            found[name].add((os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority))
+            found[_name_of(task)].add((os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority))
     return found
+
+
+def _name_of(task: Path) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return (task / "comm").read_text().strip()
+    return ""
 
 
 def _three_levels() -> Builder:
@@ -641,6 +682,11 @@ def test_levels_are_real_time_priorities_but_the_lowest() -> None:
         assert engine.notices == []
         assert found["cep-work-0"] == {(os.SCHED_RR, 80)}
         assert found["cep-move-0"] == {(os.SCHED_RR, 79)}
+        own = [task for task in Path("/proc/self/task").iterdir() if re.match("cep-(work|move)", _name_of(task))]
+        assert sorted(map(_name_of, own)) == sorted(
+            2 * ["cep-work-0", "cep-move-0", "cep-work-1", "cep-move-1", "cep-work-2"]
+        )
+        assert all(os.sched_getaffinity(int(task.name)) == os.sched_getaffinity(0) for task in own)
         assert found["cep-work-1"] == {(os.SCHED_RR, 77)}
         assert found["cep-move-1"] == {(os.SCHED_RR, 76)}
         assert found["cep-work-2"] == {(os.SCHED_OTHER, 0)}
