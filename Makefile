@@ -19,7 +19,8 @@ test: check ## check, then all tests, Rust and Python
 	@$(ENVIRONMENT) cargo test --manifest-path native/Cargo.toml --quiet
 	@$(ENVIRONMENT) scripts/test
 
-soak: setup ## two hundred random trials of the whole, with kills; the report is docs/soak.md (an hour or two)
+soak: setup ## every interleaving of what has no locks, and two hundred random trials of the whole, with kills; the report is docs/soak.md (an hour or two)
+	@$(ENVIRONMENT) RUSTFLAGS="--cfg loom" cargo test --manifest-path native/Cargo.toml --target-dir native/target/loom --release --quiet --lib loom_
 	@$(ENVIRONMENT) pytest -m soak && python -m tests.history.soak --report docs/soak.md
 
 check: setup ## verify format, lint and types of Python and Rust

@@ -38,7 +38,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Two sensors fused, transformed and sealed, over three levels, and a number with its threshold and aggregates.
+/// Two sensors fused, transformed and sealed, over three levels, and a number with its threshold and aggregates, filtered and mapped;
+/// and a consumer for which everything is stale.
 const SPEC: &str = r#"{
   "name": "steady", "levels": ["high", "middle", "low"], "cores": 2, "prioritised": false,
   "streams": [
@@ -61,11 +62,21 @@ const SPEC: &str = r#"{
      "ring": 4, "depth": 4, "attributes": [["x", "float"]], "parameters": {"payload": [0], "function": "min", "last": 8}},
     {"name": "alarm", "kind": "threshold", "level": 2, "inputs": [7], "relative": [], "fire": "all", "stale": "mark",
      "ring": 4, "depth": 4, "attributes": [["x", "float"], ["on", "bool"]],
-     "parameters": {"payload": [0], "above": 3.0, "below": null, "reset": null}}],
+     "parameters": {"payload": [0], "above": 3.0, "below": null, "reset": null}},
+    {"name": "kept", "kind": "filter", "level": 1, "inputs": [0], "relative": [], "fire": "all", "stale": "mark",
+     "ring": 4, "depth": 4, "attributes": [["x", "float"]],
+     "parameters": {"where": [["compare", ">", ["attribute", 0, [[0, 0]], true], ["int", -1]]], "slots": [0],
+                    "select": [["attribute", 0, [[0, -1]], false]]}},
+    {"name": "twice", "kind": "map", "level": 2, "inputs": [9], "relative": [], "fire": "all", "stale": "mark",
+     "ring": 4, "depth": 4, "attributes": [["x", "float"]],
+     "parameters": {"select": [["arithmetic", "*", ["attribute", 0, [[0, 0]], true], ["int", 2]]], "slots": [0],
+                    "where": []}}],
   "consumers": [
     {"name": "a", "input": 3, "level": 0, "stale": "mark", "capacity": 8},
     {"name": "b", "input": 6, "level": 2, "stale": "mark", "capacity": 8},
-    {"name": "c", "input": 8, "level": 2, "stale": "mark", "capacity": 8}]
+    {"name": "c", "input": 8, "level": 2, "stale": "mark", "capacity": 8},
+    {"name": "d", "input": 10, "level": 2, "stale": "mark", "capacity": 8},
+    {"name": "shedding", "input": 3, "level": 0, "stale": "shed", "capacity": 8}]
 }"#;
 
 /// Rounds from this number on, in stretches of so many, until one takes nothing from the allocator; how many rounds there were.
@@ -102,7 +113,7 @@ fn nothing_is_allocated_once_everything_has_its_size() {
         }
         assert!(engine.settle(Duration::from_secs(10)));
         // A slow reader: it reads half of what comes, and the rest is lost.
-        for consumer in (0..3).filter(|_| number % 2 == 0) {
+        for consumer in (0..4).filter(|_| number % 2 == 0) {
             let (token, _) = engine.read(consumer, Some(Duration::ZERO)).unwrap();
             engine.shared().store.release(token, Fate::Used);
         }
@@ -117,6 +128,7 @@ fn nothing_is_allocated_once_everything_has_its_size() {
         );
     }
     assert!(graph.parts.consumers[1].book.lost.get() > 0);
+    assert_eq!(graph.parts.consumers[4].book.edge.ended(Fate::Expired), done as u64);
     drop(graph);
     // After a change that puts another operator in the place of one, it is the same again.
     engine
