@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from cepheid.app.check import WELL_KNOWN_PREFIXES
 from cepheid.app.schema import ApplicationSection, OperatorSection, QuerySection, StreamSection
 from cepheid.language import syntax
-from cepheid.language.errors import Source
+from cepheid.language.errors import QUERY_FILE, Source
 from cepheid.language.parser import examine
 from cepheid.language.scope import expand
 from cepheid.model.names import near_file, suggestion
@@ -151,6 +151,6 @@ def _read(file: str, name: str, problems: list[Problem]) -> str | None:
         problems.append(error("missing-file", f"no such file: {Path(file).name}", ("queries", name, "file"), hint))
     except (OSError, UnicodeDecodeError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else "not UTF-8 text"
-        message, hint = f"can't read {Path(file).name}: {reason}", "a query is a text file: SELECT ... FROM ..."
+        message, hint = f"can't read {Path(file).name}: {reason}", QUERY_FILE
         problems.append(error("unreadable", message, ("queries", name, "file"), hint))
     return None

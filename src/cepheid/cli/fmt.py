@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cepheid.language.errors import Diagnostic, Rejected, Source
+from cepheid.language.errors import QUERY_FILE, Diagnostic, Rejected, Source
 from cepheid.language.formatter import format_query
 from cepheid.model.names import near_file
 
@@ -29,7 +29,7 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool) -> None:
             continue
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            hint = near_file(Path(file), [".chi"], "a query is a text file: SELECT ?e.id FROM (?e, stream)")
+            hint = near_file(Path(file), [".chi"], QUERY_FILE)
             faults.append(Diagnostic("error", "unreadable", f"{file}: {reason}", None, hint))
             continue
         if file == "-" and not check:

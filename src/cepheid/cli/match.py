@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
@@ -25,7 +25,7 @@ from cepheid.cli.progress import Progress, rate
 from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
 from cepheid.language.checker import check
-from cepheid.language.errors import Diagnostic, Rejected, Source
+from cepheid.language.errors import QUERY_FILE, Diagnostic, Rejected, Source
 from cepheid.language.output import MatchPrinter
 from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
@@ -299,14 +299,11 @@ def moment(text: str | None) -> int:
         raise click.BadParameter(str(error), param_hint="--now") from None
 
 
-_QUERY: Final = "a query is a text file: SELECT ?e.id FROM (?e, stream)"
-
-
 def _read_query(path: str) -> Source:
     try:
         return Source(path, Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
-        hint = near_file(Path(path), [".chi"], _QUERY) if isinstance(error, FileNotFoundError) else _QUERY
+        hint = near_file(Path(path), [".chi"], QUERY_FILE) if isinstance(error, FileNotFoundError) else QUERY_FILE
         raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}", None, hint)]) from None
     except UnicodeDecodeError:
-        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text", None, _QUERY)]) from None
+        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text", None, QUERY_FILE)]) from None

@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning"]
 
+#: The hint for whoever names a file that is no query.
+QUERY_FILE: Final = "a query is a text file: SELECT ?e.id FROM (?e, stream)"
 #: An excerpt of a longer line shows this many columns around the error.
 _EXCERPT: Final = 120
 
