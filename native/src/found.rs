@@ -82,19 +82,32 @@ impl Match {
     }
 
     /// The order in which AFTER MATCH takes matches (rule S11); `steps` are the variables, in step order.
-    pub fn taking_order(&self, other: &Match, steps: &[usize]) -> Ordering {
+    ///
+    /// Which variable of an ANY has the event decides only between matches of the same events: the one written first.
+    pub fn taking_order<'a>(&'a self, other: &'a Match, steps: &'a [usize]) -> Ordering {
         let last = || match (self.last(), other.last()) {
             (Some(a), Some(b)) => a.cmp(b),
             (a, b) => a.is_some().cmp(&b.is_some()),
         };
+        let bound = |of: &'a Match| steps.iter().map(move |&v| &of.events[v]);
         let in_steps = || {
-            let own = steps.iter().map(|&v| &self.events[v]);
-            order_of(own, steps.iter().map(|&v| &other.events[v]))
+            let (own, others) = (
+                bound(self).flat_map(Bound::events),
+                bound(other).flat_map(Bound::events),
+            );
+            own.cmp(others)
+        };
+        let by_variable = || {
+            let unbound = |of| bound(of).map(|one| one.events().is_empty());
+            unbound(self)
+                .cmp(unbound(other))
+                .then_with(|| order_of(bound(self), bound(other)))
         };
         self.time
             .cmp(&other.time)
             .then_with(last)
             .then_with(in_steps)
+            .then_with(by_variable)
             .then_with(|| self.bindings.cmp(&other.bindings))
     }
 

@@ -123,6 +123,14 @@ def test_an_unknown_command() -> None:
     assert "no such command 'chekc'; did you mean 'check'?" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["zzzzzzzz"], ["bench", "zzzzzzzz"]])
+def test_a_name_that_is_near_to_none_says_where_they_are_listed(arguments: list[str]) -> None:
+    done = cepheid(*arguments)
+    assert done.returncode == 2
+    assert "zzzzzzzz" in done.stderr
+    assert "lists them" in done.stderr
+
+
 def test_an_unknown_option_is_a_mistake_not_a_crash() -> None:
     done = cepheid("check", CAMPUS, "--formt", "json")
     assert done.returncode == 2

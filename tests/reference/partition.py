@@ -124,12 +124,15 @@ def after_match(
 def greedy_order(query: Query, time: int, binding: Binding) -> tuple[Any, ...]:
     """By match time, then the last event under E2, then the events in step order.
 
-    Unbound comes before bound and lists element by element, as in O2; variables outside SEQ follow the steps.
+    Variables outside SEQ follow the steps. Of matches of the same events the one whose events are bound to variables
+    written earlier comes first.
     """
     inside = [v for step in query.seq for v in step_variables(step)]
     variables = inside + [r.variable for r in query.ranges if r.variable not in inside]
     last = max(event.order for event in bound_events(binding))
-    return (time, last, *(bound_key(binding[v]) for v in variables if v in binding))
+    events = tuple(event.order for event in bound_events(binding, variables))
+    unbound = tuple(not binding[v] for v in variables if v in binding)
+    return (time, last, events, unbound, *(bound_key(binding[v]) for v in variables if v in binding))
 
 
 def may_follow(query: Query, binding: Binding, taken: Sequence[Binding]) -> bool:

@@ -960,6 +960,11 @@ def test_S11_ordered_by_match_time_then_last_event_then_events_in_step_order() -
     assert found("SEQ (?a, ?b, NOT ?n) WINDOW (?a, ?n, 5s) AFTER MATCH CONSUME", "a0 b2 b1") == ["a0 b1 @5"]
     # (a0, b2) and (a1, b2) share the last event.
     assert found("SEQ (?a, ?b) AFTER MATCH CONSUME", "a1 a0 b2") == ["a0 b2 @2"]
+    # Of (a0, c2) and (b1, c2) the one whose first event is the earlier, whichever variable has it.
+    for one, other in ("ab", "ba"):
+        text = f"SEQ (ANY(?{one}, ?{other}), ?c) AFTER MATCH CONSUME"
+        bound = found(text, "a0 b1 c2 c3")
+        assert [sorted(set(line.split()) - {"-"}) for line in bound] == [["@2", "a0", "c2"], ["@3", "b1", "c3"]]
 
 
 def test_S11_first_and_last_are_under_E2() -> None:

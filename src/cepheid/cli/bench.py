@@ -33,7 +33,9 @@ def command(name: str | None, peer: str | None, quick: bool, out: Path) -> None:
             click.echo(f"{known.ljust(12)}  {_first_line(script)}")
         return
     if name not in experiments:
-        raise click.UsageError(f"no experiment '{name}'; {suggestion(name, experiments)}")
+        raise click.UsageError(
+            f"no experiment '{name}'; {suggestion(name, experiments) or '`cepheid bench` lists them'}"
+        )
     script = experiments[name]
     options = [*(["--quick"] if quick else []), *(["--peer", peer] if peer else [])]
     paths = [str(script.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -27,7 +27,9 @@ def command(app: str, query: str | None, form: str) -> None:
         query = next((kept for kept, others in plan.shared.items() if query in others), query)
         known = [*graph.producers(), *graph.consumers]
         if query not in known:
-            raise click.UsageError(f"{app} has no query '{query}'; {suggestion(query, known)}")
+            raise click.UsageError(
+                f"{app} has no query '{query}'; {suggestion(query, known) or f'`cepheid explain {app}` shows all'}"
+            )
     described = describe(plan, application.name, query, application.topics, strategies(application, plan))
     if form == "json":
         click.echo(json.dumps(described, indent=2, ensure_ascii=False))

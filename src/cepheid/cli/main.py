@@ -63,7 +63,7 @@ class _Commands(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             from cepheid.model.names import suggestion
 
-            ctx.fail(f"no such command '{name}'; {suggestion(name, COMMANDS)}")
+            ctx.fail(f"no such command '{name}'; {suggestion(name, COMMANDS) or '`cepheid --help` lists them'}")
         return super().resolve_command(ctx, args)
 
 

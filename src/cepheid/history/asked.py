@@ -46,7 +46,7 @@ def named(app: Application, name: str) -> syntax.Query:
     found = app.graph.queries.get(name)
     if found is None:
         others = list(app.graph.queries)
-        hint = suggestion(name, others) if others else "it has none; ask with -q TEXT"
+        hint = (suggestion(name, others) or "ask with -q TEXT") if others else "it has none; ask with -q TEXT"
         raise NoSuchQuery(f"{app.name} has no query '{name}'; {hint}")
     assert found.tree is not None  # an application that was loaded has no broken query
     return found.tree

@@ -195,7 +195,9 @@ def call(function: str, *arguments: Value | EventVariable | Plain) -> Value:
             raise TypeError(f"{name} takes one argument")
         return Value(syntax.Aggregate(name, parts[0]))
     if name not in FUNCTIONS:
-        raise TypeError(f"unknown function {name}; {suggestion(name, [*FUNCTIONS, *AGGREGATES])}")
+        raise TypeError(
+            f"unknown function {name}; {suggestion(name, [*FUNCTIONS, *AGGREGATES]) or 'docs/language.md lists them'}"
+        )
     return Value(syntax.Call(name, parts))
 
 
