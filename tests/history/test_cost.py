@@ -38,8 +38,11 @@ def choice_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         # Few are left of many, and their key divides them.
         ("hybrid", f"{PAIR} FILTER (?p.flow = 3) FILTER (?q.flow = 4) JOIN (?p.sensor = ?q.sensor)", 10_000_000),
-        # All are related in one task: a matcher that gets them in order has less to do.
-        ("replay", PAIR, 1_000_000),
+        # All are related, in slices of time; in one task a matcher that gets them in order has less to do.
+        ("hybrid", PAIR, 4_000_000),
+        ("replay", f"{PAIR} MATCH NEXT", 4_000_000),
+        # A window of half the range leaves nothing to divide.
+        ("replay", "SELECT ?q.flow SEQ (?p, ?q) WINDOW (?p, ?q, 12h)", 4_000_000),
         ("replay", f"{PAIR} MATCH STRICT FILTER (?p.flow = 3)", 1_000_000),
         # Each event is a match by itself, and SQL alone tells.
         ("rewrite", "SELECT ?e.flow FILTER (?e.sensor != 'D105')", 10_000_000),

@@ -15,6 +15,25 @@ from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 
 
+def test_a_match_in_two_slices_is_given_once() -> None:
+    """By the slice in which its time lies; both read the events of it, and one batch has both slices."""
+    streams = {"air": Stream("air", {"flow": Type.FLOAT}, id_kind="int")}
+    checked, _ = check(parse("SELECT ?p.flow SEQ (?p, ?q) WINDOW (?p, ?q, 1us)"), Catalogue(streams, "air"))
+    assert checked is not None
+    layout = Layout(checked, streams)
+    rows = [(time, since, until) for since, until in [(None, 3), (3, None)] for time in range(6)]
+    rows = [row for row in rows if row[0] < 3 or row[1] is not None]
+    columns = [pa.array([0] * len(rows)), *[pa.array([row[0] for row in rows])] * 2, pa.array([2.0] * len(rows))]
+    columns += [pa.array([row[place] for row in rows], pa.int64()) for place in (1, 2)]
+    names = ["stream", "time", "number", layout.column("air", "flow"), "since", "until"]
+    whole = pa.RecordBatch.from_arrays(columns, names)
+    for cut in (1, len(rows) // 2, len(rows)):
+        parts = [whole.slice(0, cut), whole.slice(cut)]
+        found = pa.Table.from_batches(matching(layout, 0, by_slices=True)(parts)).to_pylist()
+        events = [tuple(json.loads(row["line"])["events"].values()) for row in found]
+        assert events == [(n, n + 1) for n in range(5)]
+
+
 def test_single_events_come_in_no_order() -> None:
     """A batch may be earlier than the one before it: events that match by themselves are not sorted."""
     streams = {"air": Stream("air", {"flow": Type.FLOAT}, id_kind="int")}

@@ -7,17 +7,18 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.app import Application, load
 from cepheid.cli.engines import find_matches
 from cepheid.history.answer import STRATEGIES, Answer
 from cepheid.history.asked import asked
-from cepheid.history.frames import Layout
+from cepheid.history.frames import Layout, gathered, selected
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.language import syntax
@@ -127,6 +128,42 @@ def test_sql_of_every_kind_is_exact(spark: SparkSession, tmp_path: Path) -> None
         assert list(answer) == wanted, kind
 
 
+#: Queries without a key, and whether time divides their events.
+KEYLESS = {
+    "pair": ("SELECT ?p.v, ?q.f FILTER (?p.v > 2) FILTER (?q.v < 3) SEQ (?p, ?q) WINDOW (?p, ?q, 1s)", True),
+    "two streams": (
+        "SELECT ?p.v FROM (?p, a), (?q, b) JOIN (?p.v < ?q.v) SEQ (?p, ?q) WINDOW (?p, ?q, 2s)",
+        True,
+    ),
+    "not at the end": (
+        "SELECT ?p.v FROM (?p, a), (?n, b) FILTER (?p.v > 2) SEQ (?p, NOT ?n) WINDOW (?p, ?n, 1s)",
+        True,
+    ),
+    "batch": ("SELECT SUM(?e.f) AS s, COUNT(?e) AS n WINDOW (?e, batch, 2s)", True),
+    "next": ("SELECT ?p.v FILTER (?p.v > 2) FILTER (?q.v < 3) SEQ (?p, ?q) WINDOW (?p, ?q, 2s) MATCH NEXT", False),
+    "session": ("SELECT SUM(?e.v) AS s FILTER (?e.v = 0) WINDOW (?e, session, 1s)", False),
+}
+
+
+@pytest.mark.parametrize("kind", KEYLESS)
+def test_events_without_a_key_are_divided_by_time(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Slices of `hybrid` give each match once, and what depends on all that went before is matched in order."""
+    app, events = plant(tmp_path)
+    text, is_divided = KEYLESS[kind]
+    question = asked(app, text, NOW)
+    layout = Layout(question.checked, question.streams)
+    assert not layout.keys
+    frames = [selected(Held(spark, events).events(layout.streams[name]), layout, name) for name in layout.names]
+    together = gathered(reduce(DataFrame.unionByName, frames), layout)
+    assert ("since" in together.columns) == is_divided
+    if is_divided:
+        assert together.select("since").distinct().count() > 1
+    printer = MatchPrinter(question.checked)
+    wanted = [printer.as_json(match) for match in find_matches("reference", question.question, events, NOW)]
+    assert len(wanted) > 3
+    assert list(Answer(Held(spark, events), question, "hybrid")) == wanted
+
+
 def test_most_are_rewritten() -> None:
     """Steps of every kind, moving windows and aggregates: what is refused is the exception, and has its reason."""
     refused: Counter[str] = Counter()
@@ -156,5 +193,5 @@ def test_most_are_rewritten() -> None:
 
 
 def _expressions(query: syntax.Query) -> Iterator[syntax.Expression]:
-    for selected in query.select:
-        yield from syntax.walk(selected.expression)
+    for item in query.select:
+        yield from syntax.walk(item.expression)

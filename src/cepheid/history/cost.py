@@ -28,6 +28,7 @@ from cepheid.language.syntax import Expression, conjuncts
 from cepheid.model.time import UNITS
 from cepheid.plan.division import is_alone
 from cepheid.spark.archive import DAY, Archive
+from cepheid.spark.slices import LENGTH
 
 Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]
 
@@ -111,9 +112,9 @@ def choose(past: Past, asked: Asked, layout: Layout) -> Choice:
     if layout.checked.query.match == "STRICT":
         related = total
     read = _JOB + total * _READ / cores
-    together = 1 if not layout.keys and not is_alone(layout.checked) else cores
+    span = max((found.span for found in events.values()), default=0)
     estimates = [
-        Estimate("hybrid", total, related, read + related * _MATCH / together),
+        Estimate("hybrid", total, related, read + _matched(layout, total, related, span, cores)),
         Estimate("replay", total, total, read + total * _REPLAY),
     ]
     impossible = {}
@@ -122,12 +123,22 @@ def choose(past: Past, asked: Asked, layout: Layout) -> Choice:
     except NotExact as fault:
         impossible["rewrite"] = str(fault)
     else:
-        span = max((found.span for found in events.values()), default=0)
         looked_at = _in_windows(layout, related, span) if layout.is_moving else _pairs(layout, passing) * _PAIR
         again = _PLAN + _JOIN * (len(passing) - 1) + total * _READ * (len(passing) - 1) / cores
         seconds = read + again + related * _SQL / cores + looked_at / (cores if layout.keys else 1)
         estimates.append(Estimate("rewrite", total, related, seconds))
     return Choice(tuple(sorted(estimates, key=lambda e: e.seconds)), impossible, tuple(events.values()))
+
+
+def _matched(layout: Layout, total: int, related: int, span: int, cores: int) -> float:
+    """Seconds until the matchers of hybrid have what is related, beside those for reading it."""
+    if layout.keys or is_alone(layout.checked):
+        return related * _MATCH / cores
+    if isinstance(layout.reach, str):
+        return related * _MATCH
+    # What is to be divided into slices is read once more, for its first and last time; each reads into the one before.
+    slices = cores if span == 0 else min(cores, max(1, span // max(1, LENGTH * layout.reach)))
+    return _JOB + total * _READ / cores + related * _MATCH * (1 + 1 / LENGTH) / slices
 
 
 def _ranges(layout: Layout) -> tuple[syntax.Range, ...]:

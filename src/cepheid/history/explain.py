@@ -17,7 +17,7 @@ from cepheid.language import syntax
 from cepheid.language.checker import Checked
 from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
-from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_instant
+from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_duration, format_instant
 from cepheid.plan.division import is_alone
 from cepheid.plan.implied import implied
 
@@ -27,8 +27,7 @@ def explained(answer: Answer) -> Iterator[str]:
     times, choice = answer.asked.times, answer.choice
     yield f"asked      {format_instant(times.low)} to {format_instant(times.high)}, {', '.join(answer.layout.names)}"
     key = [" = ".join(dict.fromkeys(part.values())) for part in answer.layout.keys]
-    alone = "each event is a match by itself" if is_alone(answer.layout.checked) else "none: related in one task"
-    yield f"key        {', '.join(key) or alone}"
+    yield f"key        {', '.join(key) or _without_key(answer.layout)}"
     yield f"chosen     {answer.strategy}" + (" (as asked for)" if answer.wanted == answer.strategy else "")
     yield f"why        {choice.reason}"
     for estimate in choice.estimates:
@@ -42,6 +41,15 @@ def explained(answer: Answer) -> Iterator[str]:
     for name, why in choice.impossible.items():
         yield ""
         yield f"{name}: not possible, it can't give {why} exactly"
+
+
+def _without_key(layout: Layout) -> str:
+    """How events are divided that have no key."""
+    if is_alone(layout.checked):
+        return "each event is a match by itself"
+    if isinstance(layout.reach, int):
+        return f"none: hybrid divides by time, into slices that read {format_duration(layout.reach)} of the one before"
+    return f"none: related in one task, since {layout.reach}"
 
 
 def possible(checked: Checked, streams: Mapping[str, Stream]) -> dict[str, str | None]:

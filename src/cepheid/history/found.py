@@ -1,4 +1,6 @@
-"""Events to matches, in the executors: rows of `frames` in, in order of time; lines of JSON out, with their order."""
+"""Events to matches, in the executors: rows of `frames` in, in order of time, or by slices of it; lines of JSON
+out, with their order.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from cepheid.model.matches import Match
 from cepheid.plan.division import is_alone
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.knowledge import portable
+from cepheid.spark.slices import in_slices
 
 #: A match: bytes to sort it by (rule O2), and its line (rule O1).
 FOUND: Final = st.StructType(
@@ -26,8 +29,10 @@ _ARROW: Final = pa.schema([pa.field("order", pa.binary(), False), pa.field("line
 _ROWS: Final = 10_000
 
 
-def matching(layout: Layout, now: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs in a task, for `mapInArrow`."""
+def matching(
+    layout: Layout, now: int, *, by_slices: bool = False
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What runs in a task, for `mapInArrow`; with `by_slices` over rows of `sliced`."""
     checked = portable(layout.checked)
     # Only names and places go to the executors.
     parts = [
@@ -42,25 +47,37 @@ def matching(layout: Layout, now: int) -> Callable[[Iterable[pa.RecordBatch]], I
 
     alone = is_alone(checked)
 
-    def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def push(matcher: Matcher, batch: pa.RecordBatch) -> None:
+        for place, stream, event_id, attributes in parts:
+            own = batch if len(parts) == 1 else batch.filter(pc.equal(batch.column("stream"), place))
+            if own.num_rows:
+                columns = [own.column(event_id), own.column("time"), *(own.column(c) for c in attributes)]
+                named = pa.RecordBatch.from_arrays(columns, ["id", "time", *attributes.values()])
+                matcher.push_batch(named, stream)
+
+    def found(batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[bytes, Match]]]:
+        """The matches of events in order of time."""
         matcher = Matcher(checked, now)
-        printer = MatchPrinter(checked)
         for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            for place, stream, event_id, attributes in parts:
-                own = batch if len(parts) == 1 else batch.filter(pc.equal(batch.column("stream"), place))
-                if own.num_rows:
-                    columns = [own.column(event_id), own.column("time"), *(own.column(c) for c in attributes)]
-                    named = pa.RecordBatch.from_arrays(columns, ["id", "time", *attributes.values()])
-                    matcher.push_batch(named, stream)
+            push(matcher, batch)
             if alone:  # in no order: what is in the next batch may be earlier
-                yield from lines(matcher.advance_ordered(None), printer)
+                yield matcher.advance_ordered(None)
                 matcher = Matcher(checked, now)
                 continue
-            # The rows of a task come in order of time, so none before the last one's is still to come.
-            yield from lines(matcher.advance_ordered(batch.column("time")[-1].as_py()), printer)
-        yield from lines(matcher.advance_ordered(None), printer)
+            # The rows come in order of time, so none before the last one's is still to come.
+            yield matcher.advance_ordered(batch.column("time")[-1].as_py())
+        yield matcher.advance_ordered(None)
+
+    def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        printer = MatchPrinter(checked)
+        filled = (batch for batch in batches if batch.num_rows)
+        if not by_slices:
+            for matches in found(filled):
+                yield from lines(matches, printer)
+            return
+        for own, tables in in_slices(map(pa.Table.from_batches, ([batch] for batch in filled))):
+            for matches in found(batch for table in tables for batch in table.to_batches()):
+                yield from lines((pair for pair in matches if own.gives(pair[1].time)), printer)
 
     return in_executor
 

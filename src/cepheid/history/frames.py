@@ -24,11 +24,12 @@ from cepheid.language.functions import ValueType
 from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, UNITS
 from cepheid.model.types import Type
-from cepheid.plan.division import always_bound, is_alone
+from cepheid.plan.division import always_bound, is_alone, reach
 from cepheid.spark.archive import DAY
 from cepheid.spark.columns import SPARK_TYPES
 from cepheid.spark.filters import qualifies
 from cepheid.spark.knowledge import Flags, with_known
+from cepheid.spark.slices import sliced
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,12 @@ class Layout:
         # A NOT variable that is not joined sees the events of every key.
         parts = [p for k in self.checked.partition.classes if set(k) == variables and (p := self._part(k)) is not None]
         return [part for part in parts if self._fits(part)]
+
+    @cached_property
+    def reach(self) -> int | str:
+        """Where no key divides events, slices of time do: how far before its time lies what a match depends on, in
+        microseconds; or why there is no bound to it."""
+        return reach(self.checked)
 
     @cached_property
     def is_moving(self) -> bool:
@@ -182,11 +189,13 @@ def _condition(layout: Layout, stream: str, places: Mapping[str, str], flags: Fl
 
 
 def gathered(events: DataFrame, layout: Layout) -> DataFrame:
-    """Brings together what can be in one match, in order of time."""
+    """Brings together what can be in one match, in order of time; by slices if it has `since` and `until`."""
     if is_alone(layout.checked):
         return events
     keys = [sf.col(f"k{number}") for number in range(len(layout.keys))]
     if not keys:
+        if isinstance(layout.reach, int):
+            return sliced(events, layout.reach)
         return events.repartition(1).sortWithinPartitions("time")
     if not layout.is_moving and len(always_bound(layout.checked.query)) > 1:
         # Two events that must be there must be joined by the key, and a null joins nothing. One alone may match with

@@ -1,7 +1,8 @@
 """Strategy: semantic filters, FILTERs and time range by Spark, what survives through the native matcher in parallel.
 
 The paper's hybrid of replay and rewriting (section 5.3): conditions on one event are judged in the database, once for
-all events; what relates events to each other in the engine. Events are brought together by the query's key.
+all events; what relates events to each other in the engine. Events are brought together by the query's key; without one
+they are divided into slices of time (spark/slices.py), if that can be done.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def hybrid(past: Past, asked: Asked, layout: Layout) -> DataFrame:
         events = selected(in_times(past.events(layout.streams[name]), asked.times), layout, name)
         parts.append(filtered(events, asked, layout, name))
     events = gathered(reduce(DataFrame.unionByName, parts), layout)
-    return events.mapInArrow(matching(layout, asked.now), FOUND)
+    return events.mapInArrow(matching(layout, asked.now, by_slices="since" in events.columns), FOUND)

@@ -322,7 +322,13 @@ def matching(
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         whole = (rows.rename_columns([*names, *rows.column_names[len(names) :]]) for rows in tables(batches, _ROWS))
         if by_slices:
-            yield from in_slices(whole, lambda: Matcher(checked, now), found)
+            for own, those in in_slices(whole):
+                matcher = Matcher(checked, now)
+                for rows in those:
+                    for batch in rows.to_batches():
+                        matcher.push_batch(batch)
+                    yield from map(own.own, found(matcher, rows.column("time")[-1].as_py()))
+                yield from map(own.own, found(matcher, None))
             return
         matchers: list[Matcher] = []
         for rows in whole:

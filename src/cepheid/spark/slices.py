@@ -9,9 +9,10 @@ that a match depends on lies within a bounded time before it; whatever depends o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -20,12 +21,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from cepheid.model.types import INT64_MIN
-from cepheid.plan.matcher import Matcher
 
 #: Slices for each partition of a shuffle: their number is what evens out that some have more to do than others.
 _EACH: Final = 4
 #: A slice is at least so many times as long as what it reads of the one before.
-_LENGTH: Final = 4
+LENGTH: Final = 4
+
+
+class Slice(NamedTuple):
+    """The times of the matches that a slice gives, the last not included; None is open."""
+
+    since: int | None
+    until: int | None
+
+    def gives(self, time: int) -> bool:
+        """Whether a match of that time is the slice's."""
+        return (self.since is None or time >= self.since) and (self.until is None or time < self.until)
+
+    def own(self, matches: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of some matches, with a column `time`, that are the slice's."""
+        if self.since is None and self.until is None:
+            return matches
+        times = matches.column("time").cast(pa.int64())
+        low = pc.greater_equal(times, INT64_MIN if self.since is None else self.since)
+        return matches.filter(low if self.until is None else pc.and_(low, pc.less(times, self.until)))
 
 
 def sliced(events: DataFrame, most: int) -> DataFrame:
@@ -37,7 +56,7 @@ def sliced(events: DataFrame, most: int) -> DataFrame:
     """
     partitions = int(events.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
     ends = events.agg(sf.min("time").alias("first"), sf.max("time").alias("last"))
-    length = sf.greatest(sf.lit(_LENGTH * most), sf.expr(f"(last - first) div {_EACH * partitions}"), sf.lit(1))
+    length = sf.greatest(sf.lit(LENGTH * most), sf.expr(f"(last - first) div {_EACH * partitions}"), sf.lit(1))
     placed = (
         events.join(sf.broadcast(ends.withColumn("length", length)))
         .withColumn("own", sf.expr("(time - first) div length"))
@@ -50,30 +69,15 @@ def sliced(events: DataFrame, most: int) -> DataFrame:
     return rows.repartition("since").sortWithinPartitions("since", "time")
 
 
-def in_slices(
-    tables: Iterable[pa.Table],
-    begin: Callable[[], Matcher],
-    found: Callable[[Matcher, int | None], Iterator[pa.RecordBatch]],
-) -> Iterator[pa.RecordBatch]:
-    """The matches of slices that come one after another, each in order of time.
+def in_slices(tables: Iterable[pa.Table]) -> Iterator[tuple[Slice, Iterator[pa.Table]]]:
+    """The slices of a task, each with its rows in order of time; those of one have to be taken before the next."""
+    apart = ((_slice_of(rows), rows) for table in tables for rows in _apart(table))
+    for own, parts in groupby(apart, key=itemgetter(0)):
+        yield own, (rows.drop_columns(["since", "until"]) for _, rows in parts)
 
-    `begin` gives a new matcher, and `found` what one has found up to a time; None: in all.
-    """
-    matcher: Matcher | None = None
-    ends: tuple[int | None, int | None] = None, None
-    for table in tables:
-        for rows in _apart(table):
-            those = rows.column("since")[0].as_py(), rows.column("until")[0].as_py()
-            if matcher is None or those != ends:
-                if matcher is not None:
-                    yield from _own(found(matcher, None), *ends)
-                matcher, ends = begin(), those
-            last = rows.column("time")[-1].as_py()
-            for batch in rows.drop_columns(["since", "until"]).to_batches():
-                matcher.push_batch(batch)
-            yield from _own(found(matcher, last), *ends)
-    if matcher is not None:
-        yield from _own(found(matcher, None), *ends)
+
+def _slice_of(rows: pa.Table) -> Slice:
+    return Slice(rows.column("since")[0].as_py(), rows.column("until")[0].as_py())
 
 
 def _apart(rows: pa.Table) -> Iterator[pa.Table]:
@@ -81,15 +85,3 @@ def _apart(rows: pa.Table) -> Iterator[pa.Table]:
     since = rows.column("since").fill_null(INT64_MIN).to_numpy()
     cuts = [0, *(np.flatnonzero(since[1:] != since[:-1]) + 1), len(since)]
     return (rows.slice(start, end - start) for start, end in pairwise(cuts))
-
-
-def _own(matches: Iterable[pa.RecordBatch], since: int | None, until: int | None) -> Iterator[pa.RecordBatch]:
-    """The matches that are the slice's to give."""
-    for batch in matches:
-        times = batch.column("time").cast(pa.int64())
-        low = pc.greater_equal(times, INT64_MIN if since is None else since)
-        yield (
-            batch
-            if until is None and since is None
-            else batch.filter(low if until is None else pc.and_(low, pc.less(times, until)))
-        )
