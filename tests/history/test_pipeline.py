@@ -49,6 +49,11 @@ STEEP = """
       sink: {kind: console}
       text: SELECT ?r.sensor, ?r.rise FROM (?r, rising) WITHIN [1970-01-01, ) FILTER (?r.rise > 5)
 """
+HIGH = """
+    high:
+      sink: {kind: console}
+      text: SELECT ?e.flow FROM (?e, air) WITHIN [1970-01-01, ) FILTER (?e.flow > 5)
+"""
 
 
 def application(folder: Path, *queries: str) -> Application:
@@ -178,6 +183,33 @@ def test_the_log_goes_into_the_archive_and_through_the_queries(
     assert len(told) > 3
     assert {line["events"]["r"] for line in told} <= steep
     assert all(line["select"]["rise"] > 5 for line in told)
+    check_recovered(spark, tmp_path)
+
+
+def check_recovered(spark: SparkSession, folder: Path) -> None:
+    """What came while no pipeline ran is marked, with its delay, by a query with state and one without."""
+    more = [air(i, i * 10, float(i * i % 11)) for i in range(90, 150)]
+    push(folder, more[:30])
+    pushed, said = time.time_ns() // 1000, list[str]()
+    app = application(folder, RISING, HIGH)
+    with Pipeline(spark, app, say=said.append) as pipeline:
+        pipeline.process_all()
+        push(folder, more[30:])
+        pipeline.process_all()
+    ended = time.time_ns() // 1000
+    rows = spark.read.format("delta").load(matches_table(archive_of(app), "rising")).collect()
+    # The first sixty were there before the first pipeline; what the last two of a batch end waits for the next.
+    by_last = {row["events"]["q"]: (row["recovered"], row["delay"]) for row in rows}
+    assert {q for q, (recovered, _) in by_last.items() if recovered} >= {q for q in by_last if q < 58 or 89 < q < 118}
+    assert not any(by_last[q][0] for q in by_last if 59 < q < 88 or q > 119)
+    assert all((delay is not None and delay > 0) == recovered for recovered, delay in by_last.values())
+    lines = {line["events"]["e"]: line for line in map(json.loads, said)}
+    assert lines.keys() == {e for e in range(150) if e * e % 11 > 5}
+    assert all(("delay" in line) == line.get("recovered", False) == (e < 120) for e, line in lines.items())
+    # Each by its own event: the first ones came long before those that were pushed last.
+    assert 0 < lines[max(e for e in lines if e < 120)]["delay"] < lines[min(lines)]["delay"]
+    came = {each.event.id: each.arrival for each in LogReader(folder / "log") if each.event.stream == "air"}
+    assert all(pushed <= came[e] + line["delay"] <= ended for e, line in lines.items() if e < 120)
 
 
 def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

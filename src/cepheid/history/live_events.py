@@ -31,6 +31,7 @@ from cepheid.spark.clocks import LOG_COLUMNS, METADATA
 from cepheid.spark.columns import fits, wanted_of
 from cepheid.spark.jvm_records import events_in_jvm
 from cepheid.spark.matching import tables
+from cepheid.spark.recovered import CAME
 from cepheid.spark.sources import read_file_stream, read_topic
 from cepheid.spark.validate import PLACE, declared_for_spark, event_column, validate
 
@@ -71,20 +72,21 @@ def read_events(
     log: LogPlace | None,
     inputs: Sequence[Input],
     consumer: str,
+    missed: int = 0,
 ) -> DataFrame:
-    """The events of a query's streams: stream, id, time and what it reads of them; and ARRIVAL, or LOG_COLUMNS.
+    """The events of a query's streams: stream, id, time and what it reads; and ARRIVAL, or LOG_COLUMNS and CAME.
 
-    The log keeps for `consumer` what was not read yet.
+    The log keeps for `consumer` what was not read yet. No batch goes across the offset `missed`.
     """
     wanted, logged = check_readable(checked, streams, log, inputs)
     parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
     if logged:
         assert log is not None
-        events = _from_log(spark, log, logged, consumer)
+        events = _from_log(spark, log, logged, consumer, missed)
         if not parts:
             return events
         events = events.where("NOT late AND NOT duplicate").withColumn(ARRIVAL, sf.col("offset"))
-        parts.append(events.drop(*LOG_COLUMNS))
+        parts.append(events.drop(*LOG_COLUMNS, CAME))
     events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     clocks = log_schema(list(wanted.values()))["time"].metadata[METADATA]
     return events.withMetadata("time", {METADATA: clocks})
@@ -164,11 +166,14 @@ def _as_read(checked: Checked, stream: Stream) -> Stream:
     return replace(declared, attributes=attributes, spellings={})
 
 
-def _from_log(spark: SparkSession, log: LogPlace, streams: Sequence[Stream], consumer: str) -> DataFrame:
+def _from_log(spark: SparkSession, log: LogPlace, streams: Sequence[Stream], consumer: str, missed: int) -> DataFrame:
     options = {**log.options, "stream": ",".join(stream.name for stream in streams), "consumer": consumer}
     if streams[0].id_kind == "string":
         options["ids"] = "string"
-    return spark.readStream.format(log_source.NAME).options(**options).schema(log_schema(streams)).load()
+    if missed > 0:
+        options["cut"] = str(missed)
+    schema = log_schema(streams).add(CAME, st.LongType())
+    return spark.readStream.format(log_source.NAME).options(**options).schema(schema).load()
 
 
 def records_of(spark: SparkSession, given: Input, bytes_per_batch: int | None = None) -> DataFrame:

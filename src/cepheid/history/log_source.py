@@ -31,6 +31,7 @@ from cepheid.model.time import parse_duration
 from cepheid.service.log import DUPLICATE, LATE, Extent, LogReader, OffsetGone, Row, commit, extent
 from cepheid.spark.archive import LOG_ARRIVAL, LOG_END, LOG_LATE, LOG_MARKS, LOG_OFFSET, logged_schema
 from cepheid.spark.clocks import LOG_COLUMNS, METADATA
+from cepheid.spark.recovered import CAME
 from cepheid.spark.validate import check_columns, event_column, event_schema
 
 NAME: Final = "cepheid"
@@ -56,6 +57,7 @@ _OPTIONS: Final = (
     "from",
     "to",
     "consumer",
+    "cut",
     "eventsPerBatch",
     "eventsPerTask",
 )
@@ -103,6 +105,7 @@ class _Log:
     start: str
     end: int | None
     consumer: str | None
+    cut: int
 
     def extent(self) -> Extent:
         return extent(self.source, token=self.token)
@@ -151,7 +154,7 @@ class _Log:
 
     def _events(self, rows: list[Row], streams: list[Stream], end: int) -> Iterator[dict[str, Any]]:
         wanted = {number: stream for number, stream in enumerate(streams) if stream.name in self.streams}
-        for offset, flags, number, event_id, time, values, *_ in rows:
+        for offset, flags, number, event_id, time, values, arrival, *_ in rows:
             if number in wanted and offset < end:
                 if isinstance(event_id, str) is not self.text_ids:
                     found, other = ("text", "string") if isinstance(event_id, str) else ("a number", "int")
@@ -167,6 +170,7 @@ class _Log:
                     "offset": offset,
                     "late": bool(flags & LATE),
                     "duplicate": bool(flags & DUPLICATE),
+                    CAME: arrival,  # if the schema has it
                 }
 
     def _batch(self, events: list[dict[str, Any]], schema: pa.Schema, span: Span) -> pa.RecordBatch:
@@ -194,7 +198,8 @@ class LogSource(DataSource):
     `path` or `address` (tcp:host:port) of the log, `token` for the latter; `stream`: the streams to read, by comma;
     `ids` string where their ids are text; `lateness` and `idle` of the streams, as durations, which a query on the
     stream needs to know; `from`: first (default), last, or an offset to begin with; `to`: an offset that a batch ends
-    before; `consumer`: the name under which the log keeps what was not read; `eventsPerBatch`, `eventsPerTask`.
+    before; `consumer`: the name under which the log keeps what was not read; `cut`: an offset that
+    no batch of a stream goes across; `eventsPerBatch`, `eventsPerTask`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -306,6 +311,8 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the log that the checkpoint was begun with. Begin again with a new checkpointLocation"
             )
         most = end if isinstance(limit, ReadAllAvailable) else start["offset"] + self._log.per_batch
+        if start["offset"] < self._log.cut < end:
+            most = min(most, self._log.cut)
         return {"offset": min(end, most)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -349,6 +356,7 @@ def _log_of(options: Mapping[str, str]) -> _Log:
         start,
         _number(given, "to", 0) if "to" in given else None,
         given.get("consumer"),
+        _number(given, "cut", 0) if "cut" in given else 0,
     )
 
 

@@ -71,6 +71,7 @@ from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
 from cepheid.spark.moved import follow_move
 from cepheid.spark.pipeline import check_run, input_checkpoint
+from cepheid.spark.recovered import CAME
 from cepheid.spark.sources import check_input
 from cepheid.spark.trouble import explained
 from cepheid.spark.validate import declared_for_spark
@@ -111,6 +112,8 @@ class Part:
     #: The log that it reads, and its name among those whom the log waits for.
     log: LogPlace | None = None
     consumer: str | None = None
+    #: Where the log ended when the part was started, or failed and was started again: what came before was missed.
+    missed: int | None = None
     #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
     judging: Judging | None = None
     is_finishing: bool = False
@@ -381,6 +384,8 @@ class Pipeline:
         part.again_at = None
         try:
             _register(part)
+            if part.missed is None:
+                part.missed = _log_end(part)
             part.is_finishing = self._judge(part)
             writer = part.writer()
             if part.real_time:
@@ -421,7 +426,7 @@ class Pipeline:
                 self._say(f"{name} goes on by version {renewal.semantic.version} of the knowledge")
 
     def _fail(self, part: Part, story: str) -> None:
-        part.query, part.reason = None, (reason := explained(story, part.checkpoint))
+        part.query, part.missed, part.reason = None, None, (reason := explained(story, part.checkpoint))
         pause = _PAUSES[min(part.failures, len(_PAUSES) - 1)]
         part.failures, part.again_at = part.failures + 1, time.monotonic() + pause
         self._say(f"{part.name} has failed, and is started again in {pause:.0f} s: {reason}")
@@ -519,9 +524,13 @@ class Pipeline:
             if real_time:
                 events = read_in_jvm(self._spark, asked, streams, setting.inputs)
             else:
-                events = read_events(self._spark, asked, streams, setting.log, setting.inputs, consumer)
+                events = read_events(
+                    self._spark, asked, streams, setting.log, setting.inputs, consumer, part.missed or 0
+                )
                 events = events.transform(count_strangers(asked, "stream"))
-            live = Live(real_time=real_time, arrival=ARRIVAL if ARRIVAL in events.columns else None)
+            arrival = ARRIVAL if ARRIVAL in events.columns else None
+            missed = part.missed if CAME in events.columns else None
+            live = Live(real_time=real_time, arrival=arrival, missed=missed)
             found = events.transform(match_checked(asked, stream="stream", now=now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
@@ -604,6 +613,14 @@ def _register(part: Part) -> None:
         return
     if log_committed(part.log.folder, part.consumer) is None:
         log_commit(part.log.folder, part.consumer, 0)
+
+
+def _log_end(part: Part) -> int:
+    """Where the log of a part ends; 0 if there is none yet."""
+    log = part.log
+    if log is None or (log.address is None and not (log.folder.is_dir() and any(log.folder.iterdir()))):
+        return 0
+    return log.end()
 
 
 def _lag(part: Part, source: Mapping[str, Any]) -> int | None:

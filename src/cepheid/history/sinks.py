@@ -14,12 +14,16 @@ from pyspark.sql.types import StructType, TimestampType
 from cepheid.app.schema import DeltaSink, FilesSink, KafkaSink, SinkSection
 from cepheid.model.events import Event
 from cepheid.service.supplier import Supplier
+from cepheid.spark.recovered import MARKS
 from cepheid.spark.sources import check_brokers
 
 Say: TypeAlias = Callable[[str], object]
 
 #: Rule O1; the session's time zone is UTC.
 _JSON: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "ignoreNullFields": "false"}
+
+
+_MARKS: Final = tuple(field.name for field in MARKS)
 
 
 class OtherTable(ValueError):
@@ -74,11 +78,15 @@ def _clash(there: StructType, here: StructType, inside: str = "") -> str | None:
 
 
 def as_line(matches: DataFrame) -> Column:
-    """A match as a line of JSON, as `cepheid match` prints it."""
-    columns = [matches[name] for name in matches.columns]
+    """A match as a line of JSON, as `cepheid match` prints it; one that is recovered says so."""
+    columns = [matches[name] for name in matches.columns if name not in _MARKS]
     if "events" not in matches.columns:  # of windows
         columns.insert(2, sf.from_json(sf.lit("{}"), "map<string,string>").alias("events"))
-    return sf.to_json(sf.struct(*columns), _JSON)
+    line = sf.to_json(sf.struct(*columns), _JSON)
+    if "recovered" not in matches.columns:
+        return line
+    marked = sf.to_json(sf.struct(*columns, *(matches[name] for name in _MARKS)), _JSON)
+    return sf.when(matches["recovered"], marked).otherwise(line)
 
 
 def _printing(say: Say) -> Callable[[DataFrame, int], None]:

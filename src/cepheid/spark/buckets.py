@@ -11,7 +11,7 @@ import json
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +30,7 @@ from cepheid.language.checker import Checked
 from cepheid.model.types import INT64_MIN
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.matching import given
+from cepheid.spark.recovered import MARKS, delays, marked
 
 #: What a bucket gives: batches of Arrow.
 PACKED: Final = "packed BINARY"
@@ -65,6 +66,8 @@ class Work:
     run: str
     #: The version of the knowledge, where it may become another.
     version: int = 0
+    #: Where the log ended when this start began; None if matches bear no marks (recovered.py).
+    missed: int | None = None
 
 
 @dataclass
@@ -81,6 +84,9 @@ class Progress:
     timer: int = 0
     #: The version of the knowledge by which the matcher judged last.
     version: int = 0
+    #: The last event of the log that any bucket read: its offset, and when it came.
+    offset: int = -1
+    came: int = 0
 
 
 class Bucket(StatefulProcessor):
@@ -98,19 +104,27 @@ class Bucket(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Row]:
         progress, matcher = self._load(key[0])
         before, late = dict(progress.greatest), []
+        fresh: list[pa.Table] = []
+        batch_time = 0
         clock = timerValues.getCurrentProcessingTimeInMs()
         for row in rows:
             for stream, time in json.loads(row.greatest).items():
                 progress.greatest[stream] = max(time, progress.greatest.get(stream, time))
                 progress.heard[stream] = clock * 1000
+            if row.offset is not None:
+                batch_time = row.clock
+                progress.offset, progress.came = max(progress.offset, row.offset), max(progress.came, row.came)
             if row.packed is not None:
                 events = unpack(row.packed)
                 is_late = self._is_late(events, before)
                 late += [events.filter(pa.array(is_late))] if is_late.any() else []
                 timely = events.filter(pa.array(~is_late)) if is_late.any() else events
+                if "\0came" in timely.column_names:
+                    fresh.append(timely.select(["time", "\0came"]))
+                    timely = timely.drop_columns("\0came")
                 for batch in timely.drop_columns("\0seen").to_batches():
                     matcher.push_batch(batch)
-        yield from self._advance(key[0], progress, matcher, clock)
+        yield from self._advance(key[0], progress, matcher, clock, batch_time, fresh)
         if self._work.gives_late:
             yield from (Row(packed=pack(self._late(rows))) for rows in late)
 
@@ -119,7 +133,8 @@ class Bucket(StatefulProcessor):
     ) -> Iterator[Row]:
         progress, matcher = self._load(key[0])
         progress.timer = 0
-        yield from self._advance(key[0], progress, matcher, timerValues.getCurrentProcessingTimeInMs())
+        clock = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._advance(key[0], progress, matcher, clock, clock * 1000, [])
 
     def _is_late(self, events: pa.Table, before: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Rule E4, by the greatest time of the stream in batches before, and in the row's own part of this one."""
@@ -143,16 +158,22 @@ class Bucket(StatefulProcessor):
         nothing = [pa.nulls(len(late), f.type) for f in self._work.schema if f.name != "late"]
         return pa.Table.from_arrays([*nothing, late], schema=self._work.schema)
 
-    def _advance(self, bucket: int, progress: Progress, matcher: Matcher, clock: int) -> Iterator[Row]:
-        """The matches that are final now; then the state is kept."""
+    def _advance(
+        self, bucket: int, progress: Progress, matcher: Matcher, clock: int, now: int, fresh: Sequence[pa.Table]
+    ) -> Iterator[Row]:
+        """The matches that are final now; then the state is kept. `clock` is that of timers, if there are any."""
         watermark = self._watermark(progress, clock)
         if watermark is not None:
-            plain = self._work.schema.remove(len(self._work.schema) - 1) if self._work.gives_late else self._work.schema
+            added = self._work.gives_late + (0 if self._work.missed is None else len(MARKS))
+            plain = pa.schema(list(self._work.schema)[: len(self._work.schema) - added])
             found = pa.Table.from_batches(given(matcher.advance_batches(watermark), plain), schema=plain)
             if found.num_rows:
                 if self._work.gives_late:
                     last = self._work.schema.field("late")
                     found = found.append_column(last, pa.nulls(found.num_rows, last.type))
+                if self._work.missed is not None:
+                    is_late = progress.offset < self._work.missed
+                    found = marked(found, delays(found, fresh, progress.came, now) if is_late else None)
                 yield Row(packed=pack(found))
         if self._work.idle:
             self._set_timer(progress, matcher, clock)

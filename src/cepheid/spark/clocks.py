@@ -27,7 +27,8 @@ class Live:
     watermark follows the clock at that distance (rule E5); events of the log can have their streams' own. With `late`
     the result has a further column of that name: a row where it is not null is no match, but an event that came too
     late for one. `real_time` plans operators of the JVM only, for `trigger(realTime=...)`: a query about single events
-    waits for nothing, so it needs no watermark, and nothing is late.
+    waits for nothing, so it needs no watermark, and nothing is late. `missed`, of events of the log with the time of
+    their arrival, is the offset where the log ended at the start: matches bear the marks of recovered.py.
     """
 
     buckets: int = 16
@@ -35,6 +36,7 @@ class Live:
     idle: str | None = None
     late: bool = False
     real_time: bool = False
+    missed: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.buckets <= 4096:

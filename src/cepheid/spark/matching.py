@@ -40,6 +40,7 @@ from cepheid.spark.filters import in_time, qualifies
 from cepheid.spark.knowledge import Flags, lowered, named, portable, with_known, without_settled
 from cepheid.spark.meaning import divided as divided_by
 from cepheid.spark.meaning import matching_by
+from cepheid.spark.recovered import CAME
 from cepheid.spark.slices import in_slices, sliced
 from cepheid.spark.validate import Transform
 
@@ -195,6 +196,7 @@ def _events(frame: DataFrame, checked: Checked, columns: Columns) -> DataFrame:
         micros.alias("time"),
         *(_raw(name, columns.attributes[name]).alias(place) for name, place in places(checked).items()),
         *([] if columns.arrival is None else [_column(columns.arrival).alias("arrival")]),
+        *([sf.col("offset"), _column(CAME).alias("came")] if CAME in frame.columns else []),
     ]
     if columns.clocks is not None and columns.clocks.flagged:
         frame = frame.where("NOT late AND NOT duplicate")
@@ -280,7 +282,15 @@ def _gather(events: DataFrame, checked: Checked) -> DataFrame:
 
 def needed(events: DataFrame, checked: Checked) -> list[str]:
     """The columns of events that a matcher takes. The stream is left out where there is one: a text a row is dear."""
-    read = {"id", "time", "arrival", *places(checked).values(), *(["stream"] if len(checked.streams) > 1 else [])}
+    read = {
+        "id",
+        "time",
+        "arrival",
+        "offset",
+        "came",
+        *places(checked).values(),
+        *(["stream"] if len(checked.streams) > 1 else []),
+    }
     return [name for name in events.columns if name in read]
 
 

@@ -44,11 +44,14 @@ from cepheid.spark.matching import (
     tables,
 )
 from cepheid.spark.real_time import NotRealTime, in_jvm
+from cepheid.spark.recovered import MARKS, marking
 
 #: How many rows are packed at once: a task holds no more of them.
 _ROWS: Final = 1 << 20
 _Times: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
-_PACKED_ROWS: Final = "bucket INT, greatest STRING, packed BINARY"
+_PACKED_ROWS: Final = "bucket INT, greatest STRING, packed BINARY, offset LONG, came LONG"
+#: What is told of every event, be it in a match or not.
+_OF_ALL: Final = ("stream", "time", "arrival", "offset", "came")
 
 
 class NoWatermark(UnsuitableColumns):
@@ -74,7 +77,12 @@ def match_stream(
     left = without_settled(checked)
     if is_alone(checked) and clocks.flagged and not depends_on_now(checked):  # there is nothing to remember
         kept = only_relevant(events, checked, now).select(*needed(events, left))
-        return kept.mapInArrow(matching(left, now, schema), schema)
+        work = matching(left, now, schema)
+        if live.missed is None:
+            return kept.mapInArrow(work, schema)
+        kept = kept.withColumn("clock", sf.unix_micros(sf.current_timestamp()))
+        own, schema = to_arrow_schema(schema, timezone="UTC"), st.StructType([*schema.fields, *MARKS])
+        return kept.mapInArrow(marking(work, live.missed, own, lambda rows: tables(rows, _ROWS)), schema)
     if is_alone(checked):
         bucket = sf.pmod(sf.xxhash64("id"), sf.lit(live.buckets))
     elif keys := key_columns(checked):
@@ -93,13 +101,17 @@ def match_stream(
         packable = packable.repartition(1)
     if live.late:
         schema = st.StructType([*schema.fields, st.StructField("late", late_type(columns.id_type))])
+    if live.missed is not None:
+        schema = st.StructType([*schema.fields, *MARKS])
     target = to_arrow_schema(schema, timezone="UTC")
     lateness, idle, run = clocks.lateness, clocks.idle, uuid.uuid4().hex
-    work = Work(left, now, target, lateness, idle, live.buckets, live.late, clocks.flagged, run, version)
+    task = Work(left, now, target, lateness, idle, live.buckets, live.late, clocks.flagged, run, version, live.missed)
     return (
         packable.mapInArrow(packing(left, live), _PACKED_ROWS)
+        # A bucket without timers is not told the time of its batch.
+        .withColumn("clock", sf.unix_micros(sf.current_timestamp()))
         .groupBy("bucket")
-        .transformWithState(Bucket(work), PACKED, "Append", "ProcessingTime" if clocks.idle else "None")
+        .transformWithState(Bucket(task), PACKED, "Append", "ProcessingTime" if clocks.idle else "None")
         .mapInArrow(unpacking(target), schema)
     )
 
@@ -110,7 +122,7 @@ def _packable(columns: list[str], useful: Column, bucket: Column) -> Iterator[Co
     Its bucket is null.
     """
     for name in columns:
-        yield sf.col(name) if name in ("stream", "time", "arrival") else sf.when(useful, sf.col(name)).alias(name)
+        yield sf.col(name) if name in _OF_ALL else sf.when(useful, sf.col(name)).alias(name)
     yield sf.when(useful, bucket.cast("int")).alias("bucket")
 
 
@@ -150,6 +162,7 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
     names = [*(["stream"] if len(checked.streams) > 1 else []), "id", "time", *places(checked)]
     streams, buckets, ordered = checked.streams, live.buckets, live.arrival is not None
     target = pa.schema([("bucket", pa.int32()), ("greatest", pa.string()), ("packed", pa.binary())])
+    target = target.append(pa.field("offset", pa.int64())).append(pa.field("came", pa.int64()))
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         greatest: dict[str, int] = {}
@@ -158,14 +171,22 @@ def packing(checked: Checked, live: Live) -> Callable[[Iterable[pa.RecordBatch]]
             if ordered:
                 rows = rows.sort_by("arrival")
                 arrival, rows = rows.column("arrival").to_numpy(), rows.drop_columns("arrival")
+            last: list[int | None] = [None, None]
+            came = None
+            if "came" in rows.column_names:
+                last = [pc.max(rows.column(name)).as_py() for name in ("offset", "came")]
+                came, rows = rows.column("came"), rows.drop_columns(["offset", "came"])
             packable = rows.drop_columns("bucket").rename_columns(names)
+            if came is not None:
+                packable = packable.append_column("\0came", came)
             packable = packable.append_column("\0seen", pa.array(_seen(packable, streams, greatest, arrival)))
             bucket = rows.column("bucket")
             if bucket.null_count:
                 packable, bucket = packable.filter(bucket.is_valid()), bucket.drop_null()
             told = json.dumps(greatest)
             parts = [pack(part) if part.num_rows else None for part in divided(packable, bucket, buckets)]
-            yield pa.record_batch([list(range(buckets)), [told] * buckets, parts], schema=target)
+            told_last = ([value] * buckets for value in last)
+            yield pa.record_batch([list(range(buckets)), [told] * buckets, parts, *told_last], schema=target)
 
     return in_executor
 
