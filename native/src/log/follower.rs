@@ -97,13 +97,18 @@ impl Follower {
             generation: 0,
         };
         follower.look()?;
-        let next = match from {
-            From::Offset(offset) => offset,
-            From::First => segment::list(folder)?.first().copied().unwrap_or(0),
-            From::End => follower.end(),
-        };
-        follower.seek(next)?;
-        Ok(follower)
+        loop {
+            let next = match from {
+                From::Offset(offset) => offset,
+                From::First => segment::list(folder)?.first().copied().unwrap_or(0),
+                From::End => follower.end(),
+            };
+            match follower.seek(next) {
+                // Retention was quicker: what was the first has gone since it was listed, and another is it now.
+                Err(Error::Gone { .. }) if from == From::First => {}
+                found => return found.map(|()| follower),
+            }
+        }
     }
 
     /// The offset of the next record.

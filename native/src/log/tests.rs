@@ -195,6 +195,31 @@ fn damage_inside_is_said_with_its_place() {
 }
 
 #[test]
+fn the_first_record_is_found_while_retention_removes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 1024,
+        retain_bytes: Some(3000),
+        ..options()
+    };
+    let mut log = open(folder.path(), options);
+    std::thread::scope(|scope| {
+        let path = folder.path();
+        let reader = scope.spawn(
+            move || {
+                while Follower::open(path, From::First, false).unwrap().offset() < 5000 {}
+            },
+        );
+        while !reader.is_finished() {
+            append(&mut log, 5).unwrap();
+            log.sync().unwrap();
+            log.retain().unwrap();
+        }
+    });
+    log.tail().remove();
+}
+
+#[test]
 fn retention_stops_where_a_consumer_stands() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
