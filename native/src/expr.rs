@@ -1,11 +1,13 @@
 //! Compiled expressions and their value: three-valued logic, nulls, and what gives null (rule E6).
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::event::{Events, Handle, Held, Row};
 use crate::functions::{Function, finite};
 use crate::json::{Fault, Json, Reading, fault};
 use crate::value::{Val, Value, compare};
+use crate::zone::{Zone, Zones};
 
 /// Where an attribute is in an event of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +149,18 @@ pub enum Expr {
     IsNull(Box<Expr>, bool),
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     Call(Function, Vec<Expr>),
+    /// What the clocks of a zone show at an instant.
+    Local(Arc<Zone>, Box<Expr>),
     Aggregate(usize),
+}
+
+/// What the names in an expression stand for: how many streams there are, and the zones.
+#[derive(Clone, Copy)]
+pub struct Named<'z> {
+    /// Attributes have a slot for each of them.
+    pub streams: usize,
+    /// Those of the plan.
+    pub zones: &'z Zones,
 }
 
 /// What the names of an expression stand for now.
@@ -212,19 +225,19 @@ impl<R: Row> Scope for Alone<'_, R> {
 }
 
 impl Expr {
-    /// Reads an expression; attributes have a slot for each of so many streams.
-    pub fn read(json: &Json, streams: usize) -> Result<Expr, Fault> {
-        let inner = |place: usize| Expr::read(json.at(place)?, streams);
+    /// Reads an expression.
+    pub fn read(json: &Json, named: Named<'_>) -> Result<Expr, Fault> {
+        let inner = |place: usize| Expr::read(json.at(place)?, named);
         let boxed = |place: usize| inner(place).map(Box::new);
         let pair = |one: usize, other: usize| Ok(Box::new((inner(one)?, inner(other)?)));
-        let list = |place: usize| json.at(place)?.each(|item| Expr::read(item, streams));
+        let list = |place: usize| json.at(place)?.each(|item| Expr::read(item, named));
         Ok(match json.at(0)?.text()? {
             "null" => Expr::Constant(Value::Null),
             "bool" => Expr::Constant(Value::Bool(json.at(1)?.bool()?)),
             "int" => Expr::Constant(Value::Int(json.at(1)?.int()?)),
             "float" => Expr::Constant(Value::Float(json.at(1)?.float()?)),
             "text" => Expr::Constant(Value::Str(json.at(1)?.text()?.into())),
-            "attribute" => Expr::Attribute(read_attribute(json, streams)?),
+            "attribute" => Expr::Attribute(read_attribute(json, named.streams)?),
             "compare" => Expr::Compare(sign(json.at(1)?.text()?)?, pair(2, 3)?),
             "arithmetic" => Expr::Arithmetic(operator(json.at(1)?.text()?)?, pair(2, 3)?),
             "negative" => Expr::Negative(boxed(1)?),
@@ -235,11 +248,15 @@ impl Expr {
             "between" => Expr::Between(Box::new((inner(1)?, inner(2)?, inner(3)?)), json.at(4)?.bool()?),
             "is null" => Expr::IsNull(boxed(1)?, json.at(2)?.bool()?),
             "case" => {
-                let branch = |item: &Json| Ok((Expr::read(item.at(0)?, streams)?, Expr::read(item.at(1)?, streams)?));
-                let otherwise = json.at(2)?.optional(|item| Expr::read(item, streams).map(Box::new))?;
+                let branch = |item: &Json| Ok((Expr::read(item.at(0)?, named)?, Expr::read(item.at(1)?, named)?));
+                let otherwise = json.at(2)?.optional(|item| Expr::read(item, named).map(Box::new))?;
                 Expr::Case(json.at(1)?.each(branch)?, otherwise)
             }
             "call" => Expr::Call(Function::named(json.at(1)?.text()?)?, list(2)?),
+            "local" => match named.zones.get(json.at(1)?.text()?) {
+                Some(zone) => Expr::Local(Arc::clone(zone), boxed(2)?),
+                None => return fault(format!("the plan has no zone {}", json.at(1)?)),
+            },
             "aggregate" => Expr::Aggregate(json.at(1)?.index()?),
             other => return fault(format!("unknown expression '{other}'")),
         })
@@ -298,6 +315,10 @@ impl Expr {
                 result.map_or(Val::Null, |result| result.value(scope))
             }
             Expr::Call(function, arguments) => function.call(arguments.iter().map(|a| a.value(scope)).collect()),
+            Expr::Local(zone, inner) => match inner.value(scope) {
+                Val::Int(time) => zone.local(time).map_or(Val::Null, Val::Int),
+                _ => Val::Null,
+            },
             Expr::Aggregate(number) => scope.aggregate(*number),
         }
     }
@@ -325,7 +346,9 @@ impl Expr {
                 sides.0.rewrite(change);
                 sides.1.rewrite(change);
             }
-            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) => inner.rewrite(change),
+            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) | Expr::Local(_, inner) => {
+                inner.rewrite(change);
+            }
             Expr::And(parts) | Expr::Or(parts) | Expr::Call(_, parts) => {
                 parts.iter_mut().for_each(|part| part.rewrite(change));
             }
@@ -358,7 +381,9 @@ impl Expr {
                 sides.0.visit(show);
                 sides.1.visit(show);
             }
-            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) => inner.visit(show),
+            Expr::Negative(inner) | Expr::Not(inner) | Expr::IsNull(inner, _) | Expr::Local(_, inner) => {
+                inner.visit(show)
+            }
             Expr::And(parts) | Expr::Or(parts) | Expr::Call(_, parts) => parts.iter().for_each(|part| part.visit(show)),
             Expr::In(inner, items, _) => {
                 inner.visit(show);

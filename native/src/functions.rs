@@ -269,8 +269,8 @@ fn search<'a>(function: Function, arguments: &[Val<'_>]) -> Val<'a> {
     })
 }
 
-const SECOND: i64 = 1_000_000;
-const DAY: i64 = 86_400 * SECOND;
+pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const DAY: i64 = 86_400 * SECOND;
 
 fn calendar<'a>(function: Function, arguments: &[Val<'_>]) -> Val<'a> {
     let Some(Val::Int(time)) = arguments.first() else {
@@ -305,6 +305,14 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// The first day of the year that a day is in, both since the epoch; and whether that year has a 29 February.
+pub(crate) fn new_year(days: i64) -> (i64, bool) {
+    let (year, ..) = date(days);
+    let before = year - 1;
+    let first = before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) - 719_162;
+    (first, year % 4 == 0 && (year % 100 != 0 || year % 400 == 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,6 +345,8 @@ mod tests {
         assert_eq!(date(0), (1970, 1, 1));
         assert_eq!(date(-1), (1969, 12, 31));
         assert_eq!(date(11_016), (2000, 2, 29));
+        assert_eq!(new_year(11_016), (10_957, true));
+        assert_eq!(new_year(-1), (-365, false));
         assert_eq!(date(-719_528), (0, 1, 1));
     }
 }

@@ -83,3 +83,4 @@ pub mod state;
 pub mod steady;
 pub mod value;
 pub mod window;
+pub mod zone;

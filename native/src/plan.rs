@@ -7,7 +7,7 @@ use crate::arrow_build::ColumnType;
 use crate::bounds::FOREVER;
 use crate::digest::{DIGEST, Hash};
 use crate::event::{Events, Handle, Held};
-use crate::expr::{Attribute, Expr, Sign};
+use crate::expr::{Attribute, Expr, Named, Sign};
 use crate::json::{self, Fault, Reading, fault};
 use crate::known::{Lookup, Table, read_lookup, read_tables};
 use crate::plan_parts::{
@@ -17,6 +17,7 @@ use crate::plan_parts::{
 use crate::screen::Screened;
 use crate::sorted::Number;
 use crate::value::{Key, Value};
+use crate::zone::read_zones;
 
 /// Variables are bits of a mask.
 pub const MAX_VARIABLES: usize = 64;
@@ -406,14 +407,19 @@ impl Plan {
         let json = json::parse(text)?;
         let streams = json.member("streams")?.list()?;
         let count = streams.len();
+        let zones = read_zones(&json)?;
+        let named = Named {
+            streams: count,
+            zones: &zones,
+        };
         let streams: Vec<Stream> = streams
             .iter()
-            .map(|s| read_stream(s, count))
+            .map(|s| read_stream(s, named))
             .collect::<Result<_, _>>()?;
         if count > usize::from(u16::MAX) {
             return fault("too many streams");
         }
-        let mut variables = json.member("variables")?.each(|item| read_variable(item, count))?;
+        let mut variables = json.member("variables")?.each(|item| read_variable(item, named))?;
         if variables.len() > MAX_VARIABLES {
             return fault(format!("a query has at most {MAX_VARIABLES} variables"));
         }
@@ -423,12 +429,12 @@ impl Plan {
         // What makes an event qualify may follow from what is known, and change with it.
         let filters = json.member("filters")?.list()?;
         for (variable, own) in variables.iter_mut().zip(filters) {
-            variable.filters = own.at(0)?.each(|item| Expr::read(item, count))?;
-            variable.late_filters = own.at(1)?.each(|item| Expr::read(item, count))?;
+            variable.filters = own.at(0)?.each(|item| Expr::read(item, named))?;
+            variable.late_filters = own.at(1)?.each(|item| Expr::read(item, named))?;
         }
         let steps = json.member("steps")?.each(read_step)?;
         let windows = json.member("windows")?.each(read_span)?;
-        let joins = json.member("joins")?.each(|item| read_join(item, count))?;
+        let joins = json.member("joins")?.each(|item| read_join(item, named))?;
         let known = |number: &usize| *number < variables.len();
         if !steps.iter().all(|s| s.variables.iter().all(known))
             || !windows.iter().all(|w| w.variables.iter().all(known))
@@ -469,7 +475,7 @@ impl Plan {
         if !lookups.iter().all(is_known) {
             return fault("a lookup of an unknown variable, slot or table");
         }
-        let name_and_value = |item: &json::Json| Ok((item.at(0)?.text()?.to_owned(), Expr::read(item.at(1)?, count)?));
+        let name_and_value = |item: &json::Json| Ok((item.at(0)?.text()?.to_owned(), Expr::read(item.at(1)?, named)?));
         let used = json.member("used")?.each(name_and_value)?;
         let mut plan = Plan {
             hash,
@@ -480,17 +486,17 @@ impl Plan {
             steps,
             windows,
             moving: json.member("moving")?.optional(read_moving)?,
-            group_by: json.member("group_by")?.each(|item| read_attribute(item, count))?,
+            group_by: json.member("group_by")?.each(|item| read_attribute(item, named))?,
             group_types: json.member("group_types")?.each(read_column_type)?,
             joins,
             policy: read_policy(json.member("match")?.text()?)?,
             after: read_after(json.member("after")?.text()?)?,
             keys: json.member("keys")?.each(read_key_part)?,
             heads: vec![Head {
-                outputs: json.member("outputs")?.each(|item| read_output(item, count))?,
-                having: json.member("having")?.optional(|item| Expr::read(item, count))?,
+                outputs: json.member("outputs")?.each(|item| read_output(item, named))?,
+                having: json.member("having")?.optional(|item| Expr::read(item, named))?,
             }],
-            aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, count))?,
+            aggregates: json.member("aggregates")?.each(|item| read_aggregate(item, named))?,
             indexes: Vec::new(),
             range_indexes: Vec::new(),
             places: Vec::new(),

@@ -2,7 +2,7 @@
 
 use crate::arrow_build::ColumnType;
 use crate::bounds::FOREVER;
-use crate::expr::{Attribute, Expr};
+use crate::expr::{Attribute, Expr, Named};
 use crate::json::{Fault, Json, Reading, fault};
 use crate::plan::{
     After, Aggregate, AggregateFunction, Join, KeyPart, Kind, MAX_VARIABLES, Output, Policy, Role, Span, Step, Stream,
@@ -19,8 +19,8 @@ pub(crate) fn read_key_part(json: &Json) -> Result<KeyPart, Fault> {
 }
 
 /// Stream.
-pub(crate) fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> {
-    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
+pub(crate) fn read_stream(json: &Json, named: Named<'_>) -> Result<Stream, Fault> {
+    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, named));
     Ok(Stream {
         name: json.member("name")?.text()?.into(),
         text_id: json.member("id")?.text()? == "string",
@@ -32,16 +32,16 @@ pub(crate) fn read_stream(json: &Json, streams: usize) -> Result<Stream, Fault> 
 }
 
 /// Attribute.
-pub(crate) fn read_attribute(json: &Json, streams: usize) -> Result<Attribute, Fault> {
-    match Expr::read(json, streams)? {
+pub(crate) fn read_attribute(json: &Json, named: Named<'_>) -> Result<Attribute, Fault> {
+    match Expr::read(json, named)? {
         Expr::Attribute(attribute) => Ok(attribute),
         _ => fault("expected an attribute"),
     }
 }
 
 /// Variable.
-pub(crate) fn read_variable(json: &Json, streams: usize) -> Result<Variable, Fault> {
-    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, streams));
+pub(crate) fn read_variable(json: &Json, named: Named<'_>) -> Result<Variable, Fault> {
+    let key = |item: &Json| item.each(|attribute| read_attribute(attribute, named));
     Ok(Variable {
         name: json.member("name")?.text()?.into(),
         streams: json.member("streams")?.each(Json::index)?,
@@ -113,17 +113,17 @@ pub(crate) fn read_moving(json: &Json) -> Result<(Kind, i64), Fault> {
 }
 
 /// Join.
-pub(crate) fn read_join(json: &Json, streams: usize) -> Result<Join, Fault> {
-    let condition = Expr::read(json, streams)?;
+pub(crate) fn read_join(json: &Json, named: Named<'_>) -> Result<Join, Fault> {
+    let condition = Expr::read(json, named)?;
     let variables = condition.variables();
     Ok(Join { condition, variables })
 }
 
 /// Output.
-pub(crate) fn read_output(json: &Json, streams: usize) -> Result<Output, Fault> {
+pub(crate) fn read_output(json: &Json, named: Named<'_>) -> Result<Output, Fault> {
     Ok(Output {
-        expression: Expr::read(json.member("expression")?, streams)?,
-        condition: json.member("condition")?.optional(|item| Expr::read(item, streams))?,
+        expression: Expr::read(json.member("expression")?, named)?,
+        condition: json.member("condition")?.optional(|item| Expr::read(item, named))?,
         float: json.member("float")?.bool()?,
         kind: read_column_type(json.member("type")?)?,
     })
@@ -145,7 +145,7 @@ pub(crate) fn read_column_type(json: &Json) -> Result<ColumnType, Fault> {
 }
 
 /// Aggregate.
-pub(crate) fn read_aggregate(json: &Json, streams: usize) -> Result<Aggregate, Fault> {
+pub(crate) fn read_aggregate(json: &Json, named: Named<'_>) -> Result<Aggregate, Fault> {
     use AggregateFunction as A;
     let function = match json.member("function")?.text()? {
         "COUNT" => A::Count,
@@ -161,7 +161,7 @@ pub(crate) fn read_aggregate(json: &Json, streams: usize) -> Result<Aggregate, F
     Ok(Aggregate {
         function,
         variable: json.member("variable")?.index()?,
-        argument: json.member("argument")?.optional(|item| Expr::read(item, streams))?,
+        argument: json.member("argument")?.optional(|item| Expr::read(item, named))?,
     })
 }
 

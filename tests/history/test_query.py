@@ -136,6 +136,14 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert noted.stderr.endswith("exactly; hybrid is used\n")
     assert noted.stdout.splitlines() == matched(tmp_path, "SELECT ROUND(?e.flow) AS flow FILTER (?e.flow > 9)")
 
+    text = "SELECT HOUR(?e.time, 'Asia/Kathmandu') AS hour FILTER (MINUTE(?e.time, 'Asia/Kathmandu') < 47)"
+    noted = ask(tmp_path, "-q", text, "--strategy", "rewrite")
+    assert (
+        "rewrite can't give MINUTE by the clocks of a zone, of which Spark's Java may know other rules" in noted.stderr
+    )
+    assert noted.stdout.splitlines() == matched(tmp_path, text)
+    assert '"hour": 14' in noted.stdout
+
     table = ask(tmp_path, "rising", "--format", "table").stdout.splitlines()
     assert table[0].split() == ["time", "sensor", "rise", "?p", "?q"]
     assert table[-1] == f"{len(more)} matches"

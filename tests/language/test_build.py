@@ -56,9 +56,10 @@ e = event("e")
                 e.time - timedelta(minutes=5) > datetime(2012, 5, 7, 9, tzinfo=UTC),
                 2 * -e.x % 3 + 1 < 10 - e.y / 2,
                 e.plus_.is_not_null(),
+                call("hour", e.time, "America/Los_Angeles") == 10,
             ),
             """SELECT ?e.id FILTER (?e.time - 5min > 2012-05-07T09:00) FILTER (2 * - ?e.x % 3 + 1 < 10 - ?e.y / 2)
-            FILTER (?e.plus_ IS NOT NULL)""",
+            FILTER (?e.plus_ IS NOT NULL) FILTER (HOUR(?e.time, 'America/Los_Angeles') = 10)""",
         ),
         (
             Q.select(a.id)

@@ -101,7 +101,8 @@ def call(names: Names, function: str, depth: int, of: Callable[[Names, int], Exp
     """A call of any function; those that take every type get values of one kind."""
     draw = names.draw
     if function in _OF_TIME:
-        return syntax.Call(function, (moment(names, depth),))
+        zone = draw(st.sampled_from(["", "", "Australia/Lord_Howe", "America/Los_Angeles"]))
+        return syntax.Call(function, (moment(names, depth), *([Constant(Kind.STRING, zone)] if zone else [])))
     if function in _OF_SEVERAL:
         of = of or draw(st.sampled_from([number, text, moment]))
         return syntax.Call(function, tuple(of(names, depth) for _ in range(draw(st.integers(2, 3)))))

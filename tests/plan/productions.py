@@ -23,6 +23,7 @@ _OTHERS: Final = (
     *("no FROM", "AS left out", "several streams a variable", "several variables without SEQ", "variables beside SEQ"),
     *("WINDOW of variables", "several WINDOWs", "WINDOW of one variable", "GROUP BY several", "ALIGN"),
     *("COUNT of events", "condition on an aggregate in SELECT", "function of optional arguments", "function repeats"),
+    "function by the clocks of a zone",
     *("JOIN with a conjunct over one variable", "JOIN with a conjunct over none"),
     *("first step open", "last step open", "time - time", "time + duration", "duration * int", "duration / duration"),
 )
@@ -192,7 +193,9 @@ def _of_expression(e: Expression) -> Iterator[str]:
                 yield "CASE of several"
         case syntax.Call(name, arguments):
             yield f"function {name}"
-            if FUNCTIONS[name].optional and len(arguments) == len(FUNCTIONS[name].arguments):
+            if FUNCTIONS[name].zoned and len(arguments) == 2:
+                yield "function by the clocks of a zone"
+            elif FUNCTIONS[name].optional and len(arguments) == len(FUNCTIONS[name].arguments):
                 yield "function of optional arguments"
             if FUNCTIONS[name].repeats and len(arguments) > len(FUNCTIONS[name].arguments):
                 yield "function repeats"

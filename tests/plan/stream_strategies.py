@@ -54,7 +54,8 @@ _VALUES: Final[dict[str, st.SearchStrategy[Value]]] = {
     "f": st.sampled_from([0.0, -0.0, 0.5, 1.0, 2.5, -3.25, 0.1, 1e300, None]),
     "s": st.sampled_from(["", "a", "ab", "Bä", " b ", "ß", None]),
     "ok": st.sampled_from([True, False, None]),
-    "at": st.sampled_from([0, 3 * SECOND, -5 * SECOND, 1336381500 * SECOND, None]),
+    # The last second of summer in Los Angeles, and a day of the year 2050.
+    "at": st.sampled_from([0, 3 * SECOND, -5 * SECOND, 1352019599 * SECOND, 2540000000 * SECOND, None]),
     "raw": st.sampled_from([b"", b"\x00", b"\xff", None]),
     "wave": st.sampled_from([(), (0.5,), (0.5, -1.0), None]),
 }

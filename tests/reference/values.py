@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 from cepheid.language import syntax
 from cepheid.language.syntax import Expression
@@ -223,6 +224,28 @@ def _moment(time: int) -> tuple[int, datetime]:
     return moment.year + 400 * cycles, moment
 
 
+def _of_time(read: Callable[[int, datetime], int]) -> Callable[..., Value]:
+    """A function of what clocks show at a time: those of UTC, or of a zone."""
+
+    def value(time: int, zone: str | None = None) -> Value:
+        shown = _representable(time if zone is None else time + _ahead(time, zone))
+        return None if shown is None else read(*_moment(cast(int, shown)))
+
+    return value
+
+
+def _ahead(time: int, zone: str) -> int:
+    """What the clocks of a zone are ahead of UTC. Beyond Python's years, as in one that is whole cycles away."""
+    cycle = 146_097 * 86_400_000_000
+    first, last = (datetime(year, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC) for year in (2, 9999))
+    low, high = first // timedelta(microseconds=1), last // timedelta(microseconds=1)
+    time += cycle * max(-(-(low - time) // cycle), 0) - cycle * max(-(-(time - high) // cycle), 0)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)
+    offset = moment.astimezone(ZoneInfo(zone)).utcoffset()
+    assert offset is not None
+    return offset // timedelta(microseconds=1)
+
+
 _FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "ABS": abs,
     "ROUND": _round,
@@ -242,13 +265,13 @@ _FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "CONTAINS": lambda text, part: part in text,
     "STARTS_WITH": str.startswith,
     "ENDS_WITH": str.endswith,
-    "YEAR": lambda time: _moment(time)[0],
-    "MONTH": lambda time: _moment(time)[1].month,
-    "DAY": lambda time: _moment(time)[1].day,
-    "HOUR": lambda time: _moment(time)[1].hour,
-    "MINUTE": lambda time: _moment(time)[1].minute,
-    "SECOND": lambda time: _moment(time)[1].second,
-    "DAY_OF_WEEK": lambda time: _moment(time)[1].isoweekday(),
+    "YEAR": _of_time(lambda year, _: year),
+    "MONTH": _of_time(lambda _, moment: moment.month),
+    "DAY": _of_time(lambda _, moment: moment.day),
+    "HOUR": _of_time(lambda _, moment: moment.hour),
+    "MINUTE": _of_time(lambda _, moment: moment.minute),
+    "SECOND": _of_time(lambda _, moment: moment.second),
+    "DAY_OF_WEEK": _of_time(lambda _, moment: moment.isoweekday()),
 }
 
 

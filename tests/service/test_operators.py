@@ -127,6 +127,11 @@ def test_filter_and_map_follow_the_language() -> None:
         [("s", {"x": 4})],
     )
     assert found == [{"nothing": None, "twice": 8, "at": 1001}]
+    bench = Bench()
+    stream = bench.stream("s", x="int")
+    early = bench.build.filter("f", stream, where="HOUR(?e.time, 'Asia/Kathmandu') < 6")  # in 1970 5:30 before UTC
+    asked = bench.build.map("m", early, select="MINUTE(?e.time, 'Asia/Kathmandu') AS there, MINUTE(?e.time) AS utc")
+    assert bench.run(asked, [("s", {"x": 4})]) == [{"there": 30, "utc": 0}]
 
 
 def test_aggregate_and_threshold() -> None:

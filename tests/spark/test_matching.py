@@ -87,7 +87,7 @@ def found(frame: DataFrame, text: str, now: int = 0) -> list[Any]:
 
 QUERIES = {
     "filter": "SELECT ?p.x, ?p.since FROM (?p, a) FILTER (?p.x > 3 AND ?p.ok IS NOT NULL) FILTER (NOT ?p.n IN (1, 2))",
-    "expressions": """SELECT ?p.x / ?p.n AS y, ROUND(?p.x) AS z FROM (?p, a)
+    "expressions": """SELECT ?p.x / ?p.n AS y, ROUND(?p.x) AS z, HOUR(?p.time, "Asia/Kathmandu") AS hour FROM (?p, a)
         FILTER (?p.x * 2 > ?p.n % 2 OR ?p.time - ?p.since < 3s)""",
     "pair": f"SELECT ?p.room, ?q.x - ?p.x AS rise {PAIR} FILTER (?p.x BETWEEN 2 AND 9) JOIN (?q.x > ?p.x)",
     "next": f"SELECT ?p.id {PAIR} MATCH NEXT",

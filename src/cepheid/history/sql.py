@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from cepheid.language import syntax
-from cepheid.language.functions import ValueType
+from cepheid.language.functions import FUNCTIONS, ValueType
 from cepheid.language.syntax import Expression, Kind
 
 _T = ValueType
@@ -127,7 +127,9 @@ def expression(e: Expression, column_of: ColumnOf, total_of: TotalOf | None = No
             return Sql(f"({of(operand).text} IS {'NOT ' if negated else ''}NULL)", _T.BOOL)
         case syntax.Case(branches, otherwise):
             return _case(branches, otherwise, of)
-        case syntax.Call(function):
+        case syntax.Call(function, arguments):
+            if FUNCTIONS[function].zoned and len(arguments) == 2:
+                raise NotExact(f"{function} by the clocks of a zone, of which Spark's Java may know other rules")
             raise NotExact(f"{function}, which Spark's own may round or fold otherwise")
         case syntax.Aggregate(function):
             if total_of is None:

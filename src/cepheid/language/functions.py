@@ -54,13 +54,15 @@ class Function:
     """A function of single values.
 
     `arguments` are the types each argument may have; the last `optional` ones may be left out; with `repeats` the last
-    may come again. `gives` None: the common type of the arguments.
+    may come again. `gives` None: the common type of the arguments. `zoned`: the last is the name of a time zone, which
+    the text says.
     """
 
     arguments: tuple[tuple[ValueType, ...], ...]
     gives: ValueType | None
     optional: int = 0
     repeats: bool = False
+    zoned: bool = False
 
     def takes(self, count: int) -> bool:
         least = len(self.arguments) - self.optional
@@ -77,6 +79,7 @@ class Function:
     def form(self) -> str:
         """What stands between its parentheses: `number, int`."""
         shown = [_FORMS.get(types, types[0].value) for types in self.arguments]
+        shown[-1] = "zone" if self.zoned else shown[-1]
         least = len(shown) - self.optional
         optional = "".join(f"[, {name}]" for name in shown[least:])
         return ", ".join(shown[:least]) + optional + (", ..." if self.repeats else "")
@@ -88,6 +91,8 @@ class Function:
 _STRING, _TIME = (_T.STRING,), (_T.TIMESTAMP,)
 _ANY: Final = tuple(t for t in ValueType if t not in (_T.NULL, _T.UNKNOWN))
 _FORMS: Final = {NUMBER: "number", ORDERED: "value", _ANY: "value"}
+
+_OF_TIME: Final = Function((_TIME, _STRING), _T.INT, optional=1, zoned=True)
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "ABS": Function((NUMBER,), None),
@@ -111,11 +116,11 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "CONTAINS": Function((_STRING, _STRING), _T.BOOL),
     "STARTS_WITH": Function((_STRING, _STRING), _T.BOOL),
     "ENDS_WITH": Function((_STRING, _STRING), _T.BOOL),
-    "YEAR": Function((_TIME,), _T.INT),
-    "MONTH": Function((_TIME,), _T.INT),
-    "DAY": Function((_TIME,), _T.INT),
-    "HOUR": Function((_TIME,), _T.INT),
-    "MINUTE": Function((_TIME,), _T.INT),
-    "SECOND": Function((_TIME,), _T.INT),
-    "DAY_OF_WEEK": Function((_TIME,), _T.INT),
+    "YEAR": _OF_TIME,
+    "MONTH": _OF_TIME,
+    "DAY": _OF_TIME,
+    "HOUR": _OF_TIME,
+    "MINUTE": _OF_TIME,
+    "SECOND": _OF_TIME,
+    "DAY_OF_WEEK": _OF_TIME,
 }

@@ -11,6 +11,7 @@ from cepheid.language.functions import AGGREGATES, FUNCTIONS, NUMBER, ORDERED, V
 from cepheid.language.scope import unify
 from cepheid.language.syntax import Expression, Kind
 from cepheid.model.names import suggestion
+from cepheid.model.time import ZoneError, zone_of
 
 _T = ValueType
 _CONSTANTS = {
@@ -154,6 +155,8 @@ class Typer:
                 hint = f"such as {e.function}(?e.time)" if _T.TIMESTAMP in function.types_of(i)[:1] else form
                 self._fault(f"{e.function} takes {wanted}, and this is {_a(kind)}", argument.span, hint)
                 return function.gives or _T.UNKNOWN
+        if function.zoned and len(e.arguments) == len(function.arguments):
+            self._zone(e.function, e.arguments[-1])
         if function.gives is not None:
             return function.gives
         joint = _T.NULL
@@ -164,6 +167,17 @@ class Typer:
                 return self._fault(f"{e.function} of {_a(joint)} and {_a(kind)}", argument.span, hint)
             joint = found
         return joint
+
+    def _zone(self, function: str, zone: Expression) -> None:
+        """The clocks of a zone are handed to the engines with the query, so it says which."""
+        if not isinstance(zone, syntax.Constant) or not isinstance(zone.value, str):
+            hint = f"such as {function}(?e.time, 'America/Los_Angeles'); for one of several zones, CASE WHEN"
+            self._report("not-constant", f"the zone of {function} has to be a text in the query", zone.span, hint)
+            return
+        try:
+            zone_of(zone.value)
+        except ZoneError as error:
+            self._report("unknown-zone", error.message, zone.span, error.hint)
 
     def _aggregate(self, e: syntax.Aggregate) -> ValueType:
         if e.function == "COUNT":

@@ -50,6 +50,17 @@ class RangeError(TimeError):
     """A duration or an instant that is too large or too small to hold."""
 
 
+class ZoneError(TimeError):
+    """A name that is no time zone's, with what may have been meant."""
+
+    def __init__(self, name: str) -> None:
+        from zoneinfo import available_timezones
+
+        self.message = f"there is no time zone {quote(name)}"
+        self.hint = suggestion(name, available_timezones()) or "names are such as America/Los_Angeles"
+        super().__init__(f"{self.message}; {self.hint}")
+
+
 def parse_duration(text: str) -> int:
     """Microseconds of a duration such as `10ms`, `5min`, `1h30min` or `0.5s`."""
     position, total = 0, 0
@@ -148,13 +159,15 @@ def _zone_offset(zone: str | None, text: str) -> int:
 
 def zone_of(name: str) -> ZoneInfo:
     """The clocks of a place: `America/Los_Angeles`."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones  # few ask for it
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few ask for it
 
+    # What lies beside the zones is another place's on each machine, or counts leap seconds.
+    if name.partition("/")[0] in ("localtime", "posix", "posixrules", "right"):
+        raise ZoneError(name)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        hint = suggestion(name, available_timezones()) or "names are such as America/Los_Angeles"
-        raise TimeError(f"there is no time zone {quote(name)}; {hint}") from None
+        raise ZoneError(name) from None
 
 
 def parse_local(text: str, now: int | None = None) -> int:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from cepheid.knowledge.tables import FLAG, TERM, VALUE, Key, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
-from cepheid.language.functions import ValueType
+from cepheid.language.functions import FUNCTIONS, ValueType
 from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.types import INT64_MAX, INT64_MIN, Value
 from cepheid.plan.implied import implied
@@ -61,6 +61,8 @@ class _Compiler:
     #: The attributes that are read of each stream, by slot.
     slots: dict[str, dict[str, int]] = field(init=False)
     aggregates: list[_Json] = field(default_factory=list)
+    #: By whose clocks something is asked, in the order of mention.
+    zones: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # In the order of their names, so that places compare as names do (rule E2).
@@ -99,8 +101,8 @@ class _Compiler:
         plan["kept"] = [[s, self.checked.id_kinds[s], list(self.slots[s]), keys[s]] for s in self.streams]
         filters: list[_Json] = [self._filters(name) for name in self.checked.event_variables]
         lookups: list[_Json] = [self._lookup(lookup) for lookup in self._lookups]
-        # The last of all: what is known changes, and what is read to judge by it; the rest says which query it is
-        # (native/src/plan.rs).
+        # The last of all: what is known changes, and what is read to judge by it, and the tz database; the rest says
+        # which query it is (native/src/plan.rs).
         plan["tables"] = [_table(table) for table in self._tables]
         plan["lookups"] = lookups
         plan["streams"] = [
@@ -113,6 +115,8 @@ class _Compiler:
             for stream in self.streams
         ]
         plan["filters"] = filters
+        if self.zones:
+            plan["zones"] = {name: _clocks(name) for name in self.zones}
         return plan
 
     # what is known of events
@@ -302,6 +306,12 @@ class _Compiler:
             self.aggregates.append(aggregate)
         return ["aggregate", self.aggregates.index(aggregate)]
 
+    def _local(self, time: Expression, zone: Expression) -> list[_Json]:
+        """A time as the clocks of a zone show it."""
+        assert isinstance(zone, syntax.Constant)
+        self.zones[str(zone.value)] = None
+        return ["local", zone.value, self._expression(time)]
+
     def _expression(self, e: Expression) -> list[_Json]:
         of = self._expression
         match e:
@@ -331,9 +341,19 @@ class _Compiler:
                 listed: list[_Json] = [[of(when), of(then)] for when, then in branches]
                 return ["case", listed, None if otherwise is None else of(otherwise)]
             case syntax.Call(function, arguments):
+                if FUNCTIONS[function].zoned and len(arguments) == 2:
+                    return ["call", function, [self._local(*arguments)]]
                 return ["call", function, [of(argument) for argument in arguments]]
             case syntax.Aggregate():
                 return self._aggregate(e)
+
+
+def _clocks(zone: str) -> dict[str, _Json]:
+    from cepheid.model.zones import clocks_of  # few ask for it
+
+    clocks = clocks_of(zone)
+    years: list[_Json] = [[list(change) for change in changes] for changes in clocks.years]
+    return {"times": list(clocks.times), "offsets": list(clocks.offsets), "years": years}
 
 
 def is_looked_up(condition: Expression) -> bool:

@@ -56,4 +56,5 @@ def compiled(expressions: Checked, schema: Mapping[str, Type]) -> dict[str, Any]
         "slots": [places.index(name) for name in stream["attributes"]],
         "where": where,
         "select": [output["expression"] for output in plan["outputs"]],
+        **({"zones": plan["zones"]} if "zones" in plan else {}),
     }

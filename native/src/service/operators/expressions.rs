@@ -1,11 +1,12 @@
 //! FILTER and MAP: expressions of the query language over the attributes of one input.
 
 use crate::event::Row;
-use crate::expr::{Alone, Expr};
+use crate::expr::{Alone, Expr, Named};
 use crate::json::{Fault, Json, Reading};
 use crate::record::Record;
 use crate::service::operators::{Inputs, Output, Process, Trouble};
 use crate::value::Val;
+use crate::zone::read_zones;
 
 /// A record as the expressions see it: slots are places among the attributes that they read.
 struct View<'a> {
@@ -32,7 +33,12 @@ impl Row for View<'_> {
 }
 
 fn read(parameters: &Json, name: &str) -> Result<Vec<Expr>, Fault> {
-    parameters.member(name)?.each(|json| Expr::read(json, 1))
+    let zones = read_zones(parameters)?;
+    let named = Named {
+        streams: 1,
+        zones: &zones,
+    };
+    parameters.member(name)?.each(|json| Expr::read(json, named))
 }
 
 /// Lets events pass of which all conditions are true.
