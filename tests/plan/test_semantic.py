@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ from cepheid.knowledge.modes import SemanticFilter
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
 from cepheid.plan.semantic import Mode
-from tests.plan.path_strategies import PathCase, cases
+from tests.plan.path_strategies import PathCase, cases, cases_together
 from tests.plan.running import EXAMPLES
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "naive", "buffer", "cache", "buffer+cache")
@@ -34,10 +35,20 @@ def shown(matches: list[Match]) -> list[str]:
 @given(case=cases())
 @settings(max_examples=EXAMPLES // 2, suppress_health_check=list(HealthCheck), deadline=None)
 def test_every_mode_finds_what_sparql_finds(case: PathCase) -> None:
+    agree(case, MODES)
+
+
+@given(case=cases_together())
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
+def test_events_that_share_one_of_several_values_go_together(case: PathCase) -> None:
+    agree(case, ("auto", "cache"))
+
+
+def agree(case: PathCase, modes: Sequence[Mode]) -> None:
     wanted = expected(case)
     if wanted is None:
         return
-    for mode in MODES:
+    for mode in modes:
         question = ask(case.checked, case.known(mode))
         semantic = question.filter()
         if semantic is not None:

@@ -16,6 +16,7 @@ from cepheid.knowledge.tables import FLAG, TERM, VALUE, Key, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.functions import ValueType
+from cepheid.language.parts import Related
 from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.types import INT64_MAX, INT64_MIN, Value
 from cepheid.plan.implied import implied
@@ -90,6 +91,7 @@ class _Compiler:
         }
         # Last, for everything above finds slots and aggregates; the FILTERs after all that is read later than they are,
         # so that what is kept comes first.
+        plan["relations"] = [self._relation(related) for related in self.checked.related]
         plan["used"] = [[name, self._expression(value)] for name, value in self.checked.used.items()]
         plan["aggregates"] = self.aggregates
         keys = {stream: self._stream_key(stream) for stream in self.streams}
@@ -114,6 +116,14 @@ class _Compiler:
         ]
         plan["filters"] = filters
         return plan
+
+    def _relation(self, related: Related) -> dict[str, _Json]:
+        shared = sorted({name for _, names in related.members for name in names})
+        members: list[_Json] = [
+            [self._expression(attribute), [shared.index(name) for name in names]]
+            for attribute, names in related.members
+        ]
+        return {"when": related.when, "members": members}
 
     # what is known of events
 

@@ -16,13 +16,13 @@ from cepheid.knowledge.asking import ask_all
 from cepheid.knowledge.index import PartLookup, empty, fill, lookup_of
 from cepheid.knowledge.refresh import properties_of
 from cepheid.knowledge.store import Knowledge
-from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
+from cepheid.knowledge.tables import FLAG, RELATED, RELATED_AT_ALL, TERM, VALUE, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.errors import Diagnostic, Span
 from cepheid.language.functions import ValueType
 from cepheid.language.partition import partition
-from cepheid.language.parts import Condition, Either, Flag, Part
+from cepheid.language.parts import Condition, Either, Flag, Part, Related
 from cepheid.language.path import Element, expand, groups, span_at, tokens
 from cepheid.language.scope import Resolved
 from cepheid.language.syntax import Attribute, Constant, Expression, Kind, step_variables
@@ -53,12 +53,21 @@ class Semantic:
     warnings: tuple[Diagnostic, ...] = ()
     #: The properties on which constants in the query depend; None: any.
     constants: frozenset[str] | None = frozenset()
+    #: The variables that events share by all the values that each of them has.
+    related: frozenset[str] = frozenset()
+    #: Those for which an equality says the same, as long as no event has several values.
+    single: frozenset[str] = frozenset()
     #: The version of the knowledge by which it is judged.
     version: int = 0
 
     @property
     def lookups(self) -> tuple[PartLookup, ...]:
         return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no event has several values where it is judged as one that has not."""
+        return not any(_has_several(lookup, self.single) for lookup in self.lookups)
 
     def at(self, version: int) -> Semantic:
         """The same, judged by another version."""
@@ -84,8 +93,19 @@ def lower(
     """
     knowledge.prepare()  # a store that was opened on disk can only be read, and roots are put beside it
     types = {} if like is None else {place: known.type for place, known in like.checked.attributes.items()}
+    tables = {} if tables is None else tables
+    related = frozenset() if like is None else like.related
     with knowledge.reading():
-        return _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables, types).run()
+        while True:
+            filled = dict(tables)
+            lowering = _Lowering(checked, knowledge, annotations, mode, filled, types, related)
+            lowered = lowering.run()
+            if lowered.is_single:
+                tables.update(filled)
+                return lowered
+            # What is shared with one of them is judged together with it.
+            several = frozenset(n for names in lowering.connected() for n in names if names & lowered.single)
+            related |= several - lowering.readings
 
 
 @dataclass
@@ -97,6 +117,8 @@ class _Lowering:
     tables: dict[str, Table]
     #: What attributes were before; they stay so.
     types: Mapping[tuple[str, str], ValueType] = field(default_factory=dict)
+    #: The variables that events share by all the values that each of them has.
+    related: frozenset[str] = frozenset()
     asked: list[Element] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
@@ -106,6 +128,8 @@ class _Lowering:
     attributes: dict[tuple[str, str], Resolved] = field(default_factory=dict)
     #: What stands for a PATH variable as a value: for each event variable that has it.
     values: dict[str, dict[str, Attribute]] = field(default_factory=dict)
+    #: Those that a reading is for some event, so that it has one value.
+    readings: set[str] = field(default_factory=set)
     flags: dict[str, Expression] = field(default_factory=dict)
 
     def run(self) -> Semantic:
@@ -114,13 +138,23 @@ class _Lowering:
         for part in paths.parts:
             self._part(part)
         for name, owners in paths.shared.items():
-            own = [self._term(owner, name) for owner in owners]
-            self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
+            if name not in self.related:
+                own = [self._term(owner, name) for owner in owners]
+                self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
         self.joins += [self._rewritten(compared) for compared in paths.compared]
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
         version = self.knowledge.version
-        return Semantic(self._lowered(), self.checked, tuple(self.steps), tuple(self.warnings), constants, version)
+        return Semantic(
+            self._lowered(),
+            self.checked,
+            tuple(self.steps),
+            tuple(self.warnings),
+            constants,
+            self.related,
+            self._one_by_one() - self.related - self.readings,
+            version,
+        )
 
     # parts
 
@@ -141,6 +175,7 @@ class _Lowering:
         self.filters += rewritten.filters
         for name, attribute in rewritten.columns.items():
             self.values.setdefault(name, {})[str(part.variable)] = attribute
+            self.readings.add(name)
         if rewritten.part.groups:
             self._look_up(rewritten.part, str(part.variable), is_never=never is not None)
 
@@ -245,7 +280,75 @@ class _Lowering:
         shared = self.checked.paths.shared
         used = self._used | {name for c in self.checked.paths.compared for name in syntax.variables(c)}
         found = [VALUE + name for name in part.columns if name in used]
-        return found + [TERM + name for name in part.columns if name in shared]
+        found += [TERM + name for name in part.columns if name in shared and name not in self.related]
+        if names := self._related_in(part):
+            found.append(RELATED + " ".join(names))
+            if self._is_chosen_first(part) and any(column[0] == VALUE for column in found):
+                found.append(RELATED_AT_ALL + " ".join(names))
+        return found
+
+    # what events share
+
+    def connected(self) -> list[frozenset[str]]:
+        """The variables that events share, together where a part has several of them."""
+        groups: list[frozenset[str]] = []
+        for part in self.checked.paths.parts:
+            own = frozenset(name for name in part.columns if name in self.checked.paths.shared)
+            apart = [group for group in groups if not group & own]
+            groups = [*apart, own.union(*(group for group in groups if group & own))] if own else groups
+        return groups
+
+    def _owners(self, names: frozenset[str]) -> list[str]:
+        shared = self.checked.paths.shared
+        return [v for v in self.checked.event_variables if any(v in shared[name] for name in names)]
+
+    def _one_by_one(self) -> frozenset[str]:
+        """The variables of which an event with several values can't stand there once for each.
+
+        In other steps every event is tried with every other; these take the first, or all, or ask whether there is one.
+        """
+        query = self.checked.query
+        steps = (syntax.Maybe, syntax.Many, syntax.Absent)
+        taking = {v for s in query.seq if isinstance(s, steps) for v in step_variables(s)}
+        groups = self.connected()
+        return frozenset(
+            name for names in groups if query.match == "NEXT" or taking & set(self._owners(names)) for name in names
+        )
+
+    def _related_in(self, part: Part) -> tuple[str, ...]:
+        return tuple(sorted(self.related & set(part.columns)))
+
+    def _is_chosen_first(self, part: Part) -> bool:
+        """Whether events are chosen by all that is known of them, and only then the values that are used outside.
+
+        Not where a JOIN demands something of these values, as they are chosen with them.
+        """
+        names = next(names for names in self.connected() if names & set(part.columns))
+        query, owners = self.checked.query, self._owners(names)
+        demanded = {n for c in (*query.joins, *self.checked.paths.compared) for n in syntax.variables(c)}
+        own = {n for p in self.checked.paths.parts if set(p.columns) & names for n in p.columns}
+        maybes = {s.variable for s in query.seq if isinstance(s, syntax.Maybe)}
+        return (query.match == "NEXT" or bool(maybes & set(owners))) and not demanded & own
+
+    def _relations(self) -> Iterator[Related]:
+        for names in self.connected():
+            if not names & self.related:
+                continue
+            own = {str(p.variable): p for p in self.checked.paths.parts if names & set(p.columns)}
+            settled, chosen = [], []
+            for variable, part in own.items():
+                shared = self._related_in(part)
+                text = " ".join(shared)
+                if (variable, RELATED + text) not in self.attributes:
+                    continue
+                settled.append((Attribute(variable, RELATED + text), shared))
+                is_split = (variable, RELATED_AT_ALL + text) in self.attributes
+                chosen.append((Attribute(variable, (RELATED_AT_ALL if is_split else RELATED) + text), shared))
+            if settled == chosen:
+                yield Related("always", tuple(settled))
+            else:
+                yield Related("chosen", tuple(chosen))
+                yield Related("settled", tuple(settled))
 
     # names
 
@@ -356,6 +459,7 @@ class _Lowering:
             origin=query,
             lookups=tuple(self.lookups),
             used={name: self._value(name, None) for name in sorted(self._used)},
+            related=tuple(self._relations()),
         )
 
     def _output(self, output: Output) -> Output:
@@ -397,6 +501,16 @@ _WELL_KNOWN: Final = (
     "http://www.w3.org/2001/XMLSchema#",
     "http://www.w3.org/2005/xpath-functions#",
 )
+
+
+def _has_several(lookup: PartLookup, names: frozenset[str]) -> bool:
+    """Whether an event can have several values of variables that it shares, as far as is known."""
+    places = [place for place, column in enumerate(lookup.columns) if column[0] == TERM and column[1:] in names]
+    table = lookup.table
+    every = (table.otherwise, *table.rows.values())
+    return bool(places) and (
+        not table.complete or any(len({tuple(row[p] for p in places) for row in rows}) > 1 for rows in every)
+    )
 
 
 def _can_hold(lookup: PartLookup) -> bool:
