@@ -55,7 +55,7 @@ class Renewals:
                 rows = self._refreshed(lookup)
                 whole &= rows is not None
                 found.append((lookup, rows or {}))
-        if not semantic.is_single:  # any more
+        if not (semantic.is_single if not whole else all(semantic.fits(look, rows.values()) for look, rows in found)):
             return Renewal(self.known.lower(semantic.original, self._tables, semantic), is_lowered=True)
         return Renewal(semantic.at(version), tuple(found) if whole else (), is_lowered=not whole)
 

@@ -7,7 +7,7 @@ fills.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from cepheid.knowledge.asking import ask_all
 from cepheid.knowledge.index import PartLookup, empty, fill, lookup_of
 from cepheid.knowledge.refresh import properties_of
 from cepheid.knowledge.store import Knowledge
-from cepheid.knowledge.tables import FLAG, RELATED, RELATED_AT_ALL, TERM, VALUE, Table
+from cepheid.knowledge.tables import FLAG, RELATED, RELATED_AT_ALL, TERM, VALUE, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.errors import Diagnostic, Span
@@ -64,10 +64,20 @@ class Semantic:
     def lookups(self) -> tuple[PartLookup, ...]:
         return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
 
+    def fits(self, lookup: Lookup, every: Iterable[tuple[Row, ...] | None]) -> bool:
+        """Whether nothing in these rows of a lookup has several values where it is judged as one that has not."""
+        places = [at for at, column in enumerate(lookup.columns) if column[0] == TERM and column[1:] in self.single]
+        return not places or all(len({tuple(row[at] for at in places) for row in rows or ()}) < 2 for rows in every)
+
     @property
     def is_single(self) -> bool:
-        """Whether no event has several values where it is judged as one that has not."""
-        return not any(_has_several(lookup, self.single) for lookup in self.lookups)
+        """Whether no event can have several values where it is judged as one that has not."""
+        shares = {TERM + name for name in self.single}
+        return all(
+            look.table.complete and self.fits(look, (look.table.otherwise, *look.table.rows.values()))
+            for look in self.lookups
+            if shares & set(look.columns)
+        )
 
     def at(self, version: int) -> Semantic:
         """The same, judged by another version."""
@@ -501,16 +511,6 @@ _WELL_KNOWN: Final = (
     "http://www.w3.org/2001/XMLSchema#",
     "http://www.w3.org/2005/xpath-functions#",
 )
-
-
-def _has_several(lookup: PartLookup, names: frozenset[str]) -> bool:
-    """Whether an event can have several values of variables that it shares, as far as is known."""
-    places = [place for place, column in enumerate(lookup.columns) if column[0] == TERM and column[1:] in names]
-    table = lookup.table
-    every = (table.otherwise, *table.rows.values())
-    return bool(places) and (
-        not table.complete or any(len({tuple(row[p] for p in places) for row in rows}) > 1 for rows in every)
-    )
 
 
 def _can_hold(lookup: PartLookup) -> bool:
