@@ -5,6 +5,7 @@ use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::plan::{
     Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step, Variable,
 };
+use crate::relation::Relation;
 use crate::screen::Screened;
 
 impl Plan {
@@ -69,8 +70,7 @@ impl Plan {
             }
         };
         self.joins.iter().for_each(|join| join.condition.visit(&mut mark));
-        let members = self.relations.iter().flat_map(|relation| &relation.members);
-        members.for_each(|member| mark(&member.attribute));
+        self.relations.iter().flat_map(Relation::attributes).for_each(&mut mark);
         for head in &self.heads {
             head.having.iter().for_each(|having| having.visit(&mut mark));
             for output in &head.outputs {

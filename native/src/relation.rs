@@ -5,10 +5,11 @@
 //! events are found quicker; and where every combination of single events is tried, a copy of an event for each value
 //! does. This is for what remains (src/cepheid/plan/semantic.py).
 
-use crate::expr::Attribute;
-use crate::json::{Fault, Json, Reading, fault};
+use crate::expr::{Attribute, Sign, sign};
+use crate::json::{self, Fault, Json, Reading, fault};
+use crate::known::read_value;
 use crate::plan_parts::read_attribute;
-use crate::value::Val;
+use crate::value::{Val, Value, compare};
 
 /// Between the solutions of one event, and between the terms of a solution (src/cepheid/knowledge/tables.py).
 const BETWEEN_SOLUTIONS: char = '\u{1e}';
@@ -35,8 +36,19 @@ pub struct Relation {
     pub members: Vec<Member>,
     /// The members, a bit each.
     pub variables: u64,
-    /// How many variables are shared.
+    /// Conditions between values.
+    compared: Vec<(Sign, Side, Side)>,
+    /// How many variables there are.
     shared: usize,
+}
+
+/// A side of a condition.
+#[derive(Clone, Debug)]
+pub enum Side {
+    /// The value of one of the relation's variables.
+    Place(usize),
+    /// An attribute.
+    Attribute(Attribute),
 }
 
 /// What one event can share.
@@ -56,7 +68,7 @@ impl Relation {
             Some((member, value))
         });
         let bound: Vec<(&Member, Val)> = bound.collect();
-        if bound.len() < 2 {
+        if bound.len() < 2 && self.compared.is_empty() {
             return true;
         }
         let texts = bound.iter().map(|(member, value)| match value {
@@ -67,9 +79,43 @@ impl Relation {
             return false;
         };
         match texts.as_slice() {
-            [(one, own), (other, others)] if one.places == other.places => meet(own, others),
-            _ => fit(&texts, &mut vec![None; self.shared]),
+            [(one, own), (other, others)] if one.places == other.places && self.compared.is_empty() => {
+                meet(own, others)
+            }
+            _ => {
+                let holds = |terms: &[Option<&str>]| self.compared.iter().all(|one| holds(one, terms, &value_of));
+                fit(&texts, &mut vec![None; self.shared], &holds)
+            }
         }
+    }
+
+    /// The attributes that it reads.
+    pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let sides = self.compared.iter().flat_map(|(_, one, other)| [one, other]);
+        let compared = sides.filter_map(|side| match side {
+            Side::Place(_) => None,
+            Side::Attribute(attribute) => Some(attribute),
+        });
+        self.members.iter().map(|member| &member.attribute).chain(compared)
+    }
+}
+
+/// Whether a condition is true, or there is no value yet on one of its sides.
+fn holds<'e>(
+    (sign, one, other): &(Sign, Side, Side),
+    terms: &[Option<&str>],
+    value_of: &impl Fn(&Attribute) -> Option<Val<'e>>,
+) -> bool {
+    let side = |side: &Side| match side {
+        Side::Place(place) => terms[*place].map(|text| {
+            let read = json::parse(text).and_then(|json| read_value(&json));
+            read.unwrap_or(Value::Null)
+        }),
+        Side::Attribute(attribute) => value_of(attribute).map(Val::into_value),
+    };
+    match (side(one), side(other)) {
+        (Some(one), Some(other)) => compare(&one.view(), &other.view()).is_some_and(|order| sign.holds(order)),
+        _ => true,
     }
 }
 
@@ -90,16 +136,21 @@ fn meet(one: &str, other: &str) -> bool {
     false
 }
 
-/// Whether each member has a solution that agrees with what the variables are bound to, and with those of the others.
-fn fit<'t>(members: &[(&Member, &'t str)], bound: &mut Vec<Option<&'t str>>) -> bool {
+/// Whether each member has a solution that agrees with what the variables are bound to, and with those of the others, so
+/// that all that is said of them holds.
+fn fit<'t>(
+    members: &[(&Member, &'t str)],
+    bound: &mut Vec<Option<&'t str>>,
+    holds: &impl Fn(&[Option<&str>]) -> bool,
+) -> bool {
     let Some(((member, text), rest)) = members.split_first() else {
-        return true;
+        return holds(bound);
     };
     text.split(BETWEEN_SOLUTIONS).any(|solution| {
         let before = bound.clone();
         let mut terms = member.places.iter().zip(solution.split(BETWEEN_TERMS));
         let agrees = terms.all(|(&place, term)| *bound[place].get_or_insert(term) == term);
-        let fits = agrees && fit(rest, bound);
+        let fits = agrees && fit(rest, bound, holds);
         *bound = before;
         fits
     })
@@ -119,13 +170,29 @@ pub(crate) fn read_relation(json: &Json, streams: usize) -> Result<Relation, Fau
             places: item.at(1)?.each(Json::index)?,
         })
     })?;
-    let places = members.iter().flat_map(|member| &member.places);
-    Ok(Relation {
+    let shared = members.iter().flat_map(|member: &Member| &member.places).max();
+    let shared = shared.map_or(0, |most| most + 1);
+    let side = |item: &Json| match item.at(0)?.text()? {
+        "place" => match item.at(1)?.index()? {
+            place if place < shared => Ok(Side::Place(place)),
+            _ => fault("a relation compares what it does not have"),
+        },
+        _ => read_attribute(item, streams).map(Side::Attribute),
+    };
+    let compared = json
+        .member("compared")?
+        .each(|item| Ok((sign(item.at(0)?.text()?)?, side(item.at(1)?)?, side(item.at(2)?)?)))?;
+    let mut relation = Relation {
         when,
-        shared: places.max().map_or(0, |most| most + 1),
-        variables: members.iter().fold(0, |mask, m| mask | 1 << m.attribute.variable),
+        shared,
+        compared,
+        variables: 0,
         members,
-    })
+    };
+    relation.variables = relation
+        .attributes()
+        .fold(0, |mask, attribute| mask | 1 << attribute.variable);
+    Ok(relation)
 }
 
 #[cfg(test)]
@@ -145,20 +212,21 @@ mod tests {
             when: When::Always,
             members: places.iter().enumerate().map(member).collect(),
             variables: (1 << places.len()) - 1,
+            compared: Vec::new(),
             shared: 3,
         }
     }
 
-    fn holds(relation: &Relation, texts: &[Option<&'static str>]) -> bool {
+    fn all_fit(relation: &Relation, texts: &[Option<&'static str>]) -> bool {
         relation.holds(|attribute| texts[attribute.variable].map(|text| Val::Str(text.into())))
     }
 
     #[test]
     fn two_events_share_a_value() {
         let relation = relation(&[&[0], &[0]]);
-        assert!(holds(&relation, &[Some("a\u{1e}c"), Some("b\u{1e}c\u{1e}d")]));
-        assert!(!holds(&relation, &[Some("a\u{1e}c"), Some("b\u{1e}d")]));
-        assert!(holds(&relation, &[Some("a"), None]), "of one event nothing is said");
+        assert!(all_fit(&relation, &[Some("a\u{1e}c"), Some("b\u{1e}c\u{1e}d")]));
+        assert!(!all_fit(&relation, &[Some("a\u{1e}c"), Some("b\u{1e}d")]));
+        assert!(all_fit(&relation, &[Some("a"), None]), "of one event nothing is said");
     }
 
     #[test]
@@ -168,7 +236,7 @@ mod tests {
             &relation,
             &[Some("a\u{1e}b"), Some("b\u{1e}c"), Some("a\u{1e}c")]
         ));
-        assert!(holds(&relation, &[Some("a\u{1e}b"), Some("b\u{1e}c"), Some("b")]));
+        assert!(all_fit(&relation, &[Some("a\u{1e}b"), Some("b\u{1e}c"), Some("b")]));
     }
 
     #[test]
@@ -176,8 +244,18 @@ mod tests {
         // ?x and ?y of one event, each shared with another one.
         let relation = relation(&[&[0, 1], &[0], &[1]]);
         let pairs = Some("a\u{1f}c\u{1e}b\u{1f}d");
-        assert!(holds(&relation, &[pairs, Some("a"), Some("c")]));
-        assert!(!holds(&relation, &[pairs, Some("a"), Some("d")]));
-        assert!(holds(&relation, &[pairs, Some("a"), None]));
+        assert!(all_fit(&relation, &[pairs, Some("a"), Some("c")]));
+        assert!(!all_fit(&relation, &[pairs, Some("a"), Some("d")]));
+        assert!(all_fit(&relation, &[pairs, Some("a"), None]));
+    }
+
+    #[test]
+    fn some_values_compare() {
+        let mut relation = relation(&[&[0], &[1]]);
+        relation.compared = vec![(Sign::Less, Side::Place(0), Side::Place(1))];
+        assert!(all_fit(&relation, &[Some("2\u{1e}9"), Some("1\u{1e}3.5")]));
+        assert!(!all_fit(&relation, &[Some("4\u{1e}9"), Some("1\u{1e}3.5")]));
+        assert!(!all_fit(&relation, &[Some("null"), Some("1")]));
+        assert!(all_fit(&relation, &[Some("4"), None]));
     }
 }

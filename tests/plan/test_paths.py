@@ -221,6 +221,39 @@ def test_P3_events_that_share_what_is_used(pattern: str, sensors: str, found: li
     assert sorted(map(" ".join, shown)) == found
 
 
+#: Sensors by limits: s59 has two.
+LIMITS = "@prefix : <http://x#> . :s1 :limit 1 . :s3 :limit 3 . :s6 :limit 6 . :s10 :limit 10 . :s59 :limit 5, 9 ."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sensors", "found"),
+    [
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s59 s3 s6 s10", ["1 3", "2 3", "3 4"]),
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min)", "s59 s3 s6", ["1 3", "2 3"]),
+        ("SEQ (?a, ?b?) WINDOW (?a, ?b, 3s)", "s59 s3 s6", ["1 3", "2 3", "3 None"]),
+        ("SEQ (?a, ?b+) WINDOW (?a, ?b, 3s)", "s59 s3 s6 s10", ["1 [3, 4]", "2 [3, 4]", "3 [4]"]),
+        ("SEQ (?a, NOT ?b) WINDOW (?a, ?b, 1s)", "s59 s6 s3 s59", ["2", "4"]),
+    ],
+)
+def test_P2_of_several_values_that_are_compared_one_is_enough(pattern: str, sensors: str, found: list[str]) -> None:
+    path = "PATH {?a :src/:limit ?x . ?b :src/:limit ?y . FILTER (?x < ?y)}"
+    is_judged = not any(word in pattern for word in ("+", "NOT", "?b?"))
+    matches = matched(
+        f"SELECT ?a.sensor FROM (?a, a), (?b, a) {pattern} {path}",
+        events(*sensors.split()),
+        LIMITS,
+        reference=is_judged,
+    )
+    assert sorted(" ".join(map(_ids_of, match.events.values())) for match in matches) == found
+
+
+def test_P2_a_reading_is_compared_with_several_values() -> None:
+    path = "PATH {?a :src/:limit ?x . ?b :flow ?y . FILTER (?x < ?y)}"
+    given = [*events("s59", flow=0.0), *(Event("a", n, n * SECOND, {"sensor": "s1", "flow": n + 3.0}) for n in (3, 7))]
+    text = f"SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT {path}"
+    assert selected(text, given, LIMITS) == [{"a": 1, "b": 3}, {"a": 3, "b": 7}]
+
+
 def test_P2_two_shared_variables_fit_in_one_solution() -> None:
     turtle = (
         f"{ROOMS} :s1 :pair [ :x 1 ; :y 2 ], [ :x 3 ; :y 4 ] . :s2 :pair [ :x 1 ; :y 4 ] . :s3 :pair [ :x 3 ; :y 4 ] ."

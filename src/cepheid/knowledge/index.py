@@ -8,6 +8,7 @@ the part's SPARQL; then it is complete, and nothing else fills it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -74,7 +75,8 @@ class PartLookup(Lookup):
 
     def rows_of(self, keys: Sequence[Key], knowledge: Knowledge, *, each: bool = False) -> list[tuple[Row, ...]]:
         """The rows of keys, in one execution of the part's SPARQL, or in one for each of them."""
-        names = list(dict.fromkeys(name for column in self.columns if column[0] != FLAG for name in column[1:].split()))
+        asked = (name for column in self.columns if column[0] != FLAG for name in column[1:].split())
+        names = list(dict.fromkeys(name.removeprefix(VALUE) for name in asked))
         facts = [self.facts(key, knowledge) for key in keys]
         ask = ask_each if each else ask_all
         return [self.rows(names, found) for found in ask(knowledge, self.part, self.prefixes, facts, names)]
@@ -106,12 +108,16 @@ def _cell(column: str, names: Sequence[str], solution: Solution) -> Value:
 
 
 def _related(column: str, names: Sequence[str], solutions: Iterable[Solution]) -> Value:
-    """The terms that some variables have together, in one order; null if there are none."""
-    places = [names.index(name) for name in column[1:].split()]
+    """The terms, or values, that some variables have together, in one order; null if there are none."""
+    wanted = [(name[0] == VALUE, names.index(name.removeprefix(VALUE))) for name in column[1:].split()]
     found: set[str] = set()
     for solution in solutions:
-        terms = [term for place in places if (term := _shared(solution[place])) is not None]
-        if len(terms) == len(places):
+        cells = (
+            json.dumps(value_of(solution[place])) if is_value else _shared(solution[place])
+            for is_value, place in wanted
+        )
+        terms = [cell for cell in cells if cell is not None]
+        if len(terms) == len(wanted):
             found.add(BETWEEN_TERMS.join(terms))
     return BETWEEN_SOLUTIONS.join(sorted(found)) or None
 

@@ -86,11 +86,12 @@ class Related:
 
     `members` has for each of them the attribute with what it can share, and of which variables that is. Judged
     `always`, when single events are `chosen`, or once it is `settled` which values the match has of variables that are
-    used.
+    used. `compared` are conditions between values among them, and attributes.
     """
 
     when: Literal["always", "chosen", "settled"]
     members: tuple[tuple[Attribute, tuple[str, ...]], ...]
+    compared: tuple[tuple[syntax.Sign, str | Attribute, str | Attribute], ...] = ()
 
 
 @dataclass(frozen=True)

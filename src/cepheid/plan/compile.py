@@ -123,7 +123,12 @@ class _Compiler:
             [self._expression(attribute), [shared.index(name) for name in names]]
             for attribute, names in related.members
         ]
-        return {"when": related.when, "members": members}
+
+        def side(e: str | syntax.Attribute) -> _Json:
+            return ["place", shared.index(e)] if isinstance(e, str) else self._expression(e)
+
+        compared: list[_Json] = [[sign, side(left), side(right)] for sign, left, right in related.compared]
+        return {"when": related.when, "members": members, "compared": compared}
 
     # what is known of events
 

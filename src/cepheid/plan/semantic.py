@@ -66,13 +66,14 @@ class Semantic:
 
     def fits(self, lookup: Lookup, every: Iterable[tuple[Row, ...] | None]) -> bool:
         """Whether nothing in these rows of a lookup has several values where it is judged as one that has not."""
-        places = [at for at, column in enumerate(lookup.columns) if column[0] == TERM and column[1:] in self.single]
+        own = enumerate(lookup.columns)
+        places = [at for at, column in own if column[0] in (TERM, VALUE) and column[1:] in self.single]
         return not places or all(len({tuple(row[at] for at in places) for row in rows or ()}) < 2 for rows in every)
 
     @property
     def is_single(self) -> bool:
         """Whether no event can have several values where it is judged as one that has not."""
-        shares = {TERM + name for name in self.single}
+        shares = {kind + name for name in self.single for kind in (TERM, VALUE)}
         return all(
             look.table.complete and self.fits(look, (look.table.otherwise, *look.table.rows.values()))
             for look in self.lookups
@@ -151,7 +152,9 @@ class _Lowering:
             if name not in self.related:
                 own = [self._term(owner, name) for owner in owners]
                 self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
-        self.joins += [self._rewritten(compared) for compared in paths.compared]
+        judged_by_all = self.related & self._compared
+        apart = [c for c in paths.compared if not judged_by_all & set(syntax.variables(c))]
+        self.joins += [self._rewritten(compared) for compared in apart]
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
         version = self.knowledge.version
@@ -288,7 +291,8 @@ class _Lowering:
         if part.flag is not None:
             return [FLAG + part.flag]
         shared = self.checked.paths.shared
-        used = self._used | {name for c in self.checked.paths.compared for name in syntax.variables(c)}
+        compared = {n for c in self.checked.paths.compared for n in syntax.variables(c)}
+        used = self._used | (compared - (self._compared & self.related))
         found = [VALUE + name for name in part.columns if name in used]
         found += [TERM + name for name in part.columns if name in shared and name not in self.related]
         if names := self._related_in(part):
@@ -301,16 +305,28 @@ class _Lowering:
 
     def connected(self) -> list[frozenset[str]]:
         """The variables that events share, together where a part has several of them."""
+        paths = self.checked.paths
+        joined = paths.shared.keys() | self._compared
+        together = [joined & set(part.columns) for part in paths.parts]
+        together += [joined & set(syntax.variables(compared)) for compared in paths.compared]
         groups: list[frozenset[str]] = []
-        for part in self.checked.paths.parts:
-            own = frozenset(name for name in part.columns if name in self.checked.paths.shared)
+        for own in map(frozenset, together):
             apart = [group for group in groups if not group & own]
             groups = [*apart, own.union(*(group for group in groups if group & own))] if own else groups
         return groups
 
+    @property
+    def _compared(self) -> set[str]:
+        """The variables that PATHs compare, one event's with another's, where none of them is used outside."""
+        paths, found = self.checked.paths, set[str]()
+        for names in map(syntax.variables, paths.compared):
+            if not self._used & set(names) and all(len(paths.owners(name)) == 1 for name in names):
+                found.update(names)
+        return found
+
     def _owners(self, names: frozenset[str]) -> list[str]:
-        shared = self.checked.paths.shared
-        return [v for v in self.checked.event_variables if any(v in shared[name] for name in names)]
+        owning = {owner for name in names for owner in self.checked.paths.owners(name)}
+        return [v for v in self.checked.event_variables if v in owning]
 
     def _one_by_one(self) -> frozenset[str]:
         """The variables of which an event with several values can't stand there once for each.
@@ -326,7 +342,9 @@ class _Lowering:
         )
 
     def _related_in(self, part: Part) -> tuple[str, ...]:
-        return tuple(sorted(self.related & set(part.columns)))
+        own, paths = self.related & set(part.columns), self.checked.paths
+        compared = [VALUE + name for name in own & self._compared]
+        return tuple(sorted([*(name for name in own if name in paths.shared), *compared]))
 
     def _is_chosen_first(self, part: Part) -> bool:
         """Whether events are chosen by all that is known of them, and only then the values that are used outside.
@@ -336,6 +354,7 @@ class _Lowering:
         names = next(names for names in self.connected() if names & set(part.columns))
         query, owners = self.checked.query, self._owners(names)
         demanded = {n for c in (*query.joins, *self.checked.paths.compared) for n in syntax.variables(c)}
+        demanded -= self._compared
         own = {n for p in self.checked.paths.parts if set(p.columns) & names for n in p.columns}
         maybes = {s.variable for s in query.seq if isinstance(s, syntax.Maybe)}
         return (query.match == "NEXT" or bool(maybes & set(owners))) and not demanded & own
@@ -354,11 +373,26 @@ class _Lowering:
                 settled.append((Attribute(variable, RELATED + text), shared))
                 is_split = (variable, RELATED_AT_ALL + text) in self.attributes
                 chosen.append((Attribute(variable, (RELATED_AT_ALL if is_split else RELATED) + text), shared))
+            compared = tuple(self._comparisons(names))
             if settled == chosen:
-                yield Related("always", tuple(settled))
+                yield Related("always", tuple(settled), compared)
             else:
-                yield Related("chosen", tuple(chosen))
-                yield Related("settled", tuple(settled))
+                yield Related("chosen", tuple(chosen), compared)
+                yield Related("settled", tuple(settled), compared)
+
+    def _comparisons(self, names: frozenset[str]) -> Iterator[tuple[syntax.Sign, str | Attribute, str | Attribute]]:
+        def side(e: Expression) -> str | Attribute:
+            assert isinstance(e, syntax.Variable)
+            if e.name in self.related & self._compared:
+                return VALUE + e.name
+            value = self._value(e.name, e.span)
+            assert isinstance(value, Attribute)
+            return value
+
+        for condition in self.checked.paths.compared:
+            if names & self.related & self._compared & set(syntax.variables(condition)):
+                assert isinstance(condition, syntax.Compare)
+                yield condition.sign, side(condition.left), side(condition.right)
 
     # names
 
