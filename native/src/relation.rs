@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn three_events_share_one_value_and_not_one_each_two() {
         let relation = relation(&[&[0], &[0], &[0]]);
-        assert!(!holds(
+        assert!(!all_fit(
             &relation,
             &[Some("a\u{1e}b"), Some("b\u{1e}c"), Some("a\u{1e}c")]
         ));
