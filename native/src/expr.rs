@@ -431,7 +431,7 @@ fn read_attribute(json: &Json, streams: usize) -> Result<Attribute, Fault> {
     })
 }
 
-fn sign(text: &str) -> Result<Sign, Fault> {
+pub(crate) fn sign(text: &str) -> Result<Sign, Fault> {
     Ok(match text {
         "=" => Sign::Equal,
         "!=" => Sign::Unequal,

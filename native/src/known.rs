@@ -141,7 +141,7 @@ pub fn read_entries(text: &str) -> Result<Vec<Entry>, Fault> {
     })
 }
 
-fn read_value(json: &Json) -> Result<Value, Fault> {
+pub(crate) fn read_value(json: &Json) -> Result<Value, Fault> {
     Ok(match json {
         Json::Null => Value::Null,
         Json::Bool(x) => Value::Bool(*x),

@@ -73,6 +73,7 @@ mod python_standing;
 pub mod reasoning;
 pub mod record;
 mod record_encoder;
+pub mod relation;
 pub mod runs;
 pub mod screen;
 pub mod service;

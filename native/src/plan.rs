@@ -14,6 +14,7 @@ use crate::plan_parts::{
     read_after, read_aggregate, read_attribute, read_column_type, read_join, read_key_part, read_moving, read_output,
     read_policy, read_span, read_step, read_stream, read_variable,
 };
+use crate::relation::{Relation, read_relation};
 use crate::screen::Screened;
 use crate::sorted::Number;
 use crate::value::{Key, Value};
@@ -343,6 +344,8 @@ pub struct Plan {
     pub group_types: Vec<ColumnType>,
     /// JOINs.
     pub joins: Vec<Join>,
+    /// What PATHs say of several events together.
+    pub relations: Vec<Relation>,
     /// MATCH.
     pub policy: Policy,
     /// AFTER MATCH.
@@ -489,6 +492,7 @@ impl Plan {
             group_by: json.member("group_by")?.each(|item| read_attribute(item, named))?,
             group_types: json.member("group_types")?.each(read_column_type)?,
             joins,
+            relations: json.member("relations")?.each(|item| read_relation(item, count))?,
             policy: read_policy(json.member("match")?.text()?)?,
             after: read_after(json.member("after")?.text()?)?,
             keys: json.member("keys")?.each(read_key_part)?,
@@ -522,6 +526,13 @@ impl Plan {
             own: Vec::new(),
             first_head: 0,
         };
+        if plan
+            .relations
+            .iter()
+            .any(|r| r.variables.checked_shr(plan.variables.len() as u32).unwrap_or(0) != 0)
+        {
+            return fault("a relation of an unknown variable");
+        }
         plan.own = (0..plan.variables.len()).collect();
         plan.settle();
         Ok(plan)

@@ -5,6 +5,7 @@ use crate::expr::{Attribute, Expr, Sign, Slot};
 use crate::plan::{
     Index, Join, Place, Plan, Policy, Probe, RangeIndex, RangeProbe, Ranged, Role, Span, Step, Variable,
 };
+use crate::relation::Relation;
 use crate::screen::Screened;
 
 impl Plan {
@@ -69,6 +70,7 @@ impl Plan {
             }
         };
         self.joins.iter().for_each(|join| join.condition.visit(&mut mark));
+        self.relations.iter().flat_map(Relation::attributes).for_each(&mut mark);
         for head in &self.heads {
             head.having.iter().for_each(|having| having.visit(&mut mark));
             for output in &head.outputs {
@@ -251,12 +253,14 @@ impl Plan {
         let Some(last) = self.trailing() else { return };
         let own = self.steps[last].variables[0];
         let is_open = |v: usize| v != own && self.variables[v].step.is_some_and(|s| self.steps[s].is_open());
-        let joined = |join: &Join| {
-            let names = |v: usize| join.variables >> v & 1 == 1;
+        let joined = |variables: u64| {
+            let names = |v: usize| variables >> v & 1 == 1;
             names(own) && (0..self.variables.len()).any(|v| names(v) && is_open(v))
         };
+        let named = self.joins.iter().map(|join| join.variables);
+        let mut named = named.chain(self.relations.iter().map(|relation| relation.variables));
         let listed = |w: &Span| w.variables.contains(&own) && w.variables.iter().any(|&v| is_open(v));
-        self.trailing_matters = self.joins.iter().any(joined) || self.windows.iter().any(listed);
+        self.trailing_matters = named.any(joined) || self.windows.iter().any(listed);
         self.judged_late = self.steps[last].role == Role::Many && self.windows.iter().any(listed);
     }
 
@@ -307,7 +311,11 @@ impl Plan {
                     let (one, other) = (self.places[*place].step, self.places[other].step);
                     one.zip(other).is_some_and(|(one, other)| one.abs_diff(other) == 1)
                 });
-                joins.sum::<usize>() + windows.count() * 3 + steps.count()
+                let relations = self
+                    .relations
+                    .iter()
+                    .filter(|r| r.variables & bound != 0 && r.variables & mask(*place) != 0);
+                joins.sum::<usize>() + relations.count() * 4 + windows.count() * 3 + steps.count()
             };
             let rest = (0..self.places.len()).filter(|p| !taken.contains(p));
             // Of equals the last step, because its time is bounded closest.

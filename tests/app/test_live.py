@@ -152,6 +152,24 @@ def test_where_the_state_does_not_fit_the_query_begins_anew(known: Known, caplog
     assert "begins anew" in caplog.text
 
 
+def test_where_an_event_comes_to_have_several_values_any_of_them_will_do(known: Known) -> None:
+    text = """SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT
+    PATH {?a :src/:in ?r} PATH {?b :src/:in ?r}"""
+    running = Running(text, known)
+    assert [len(running.feed(sensor)) for sensor in ("s1", "s2", "s1")] == [0, 0, 1]
+    known.knowledge.apply([triple("s1", "in", "r2")], [])
+    running.feed("s1")  # in r1 and r2
+    assert [dict(match.select) for match in running.feed("s2")] == [{"a": 4, "b": 5}]
+    assert [dict(match.select) for match in running.feed("s1")] == [{"a": 5, "b": 6}]  # and not 4, again
+    # It is by one value that events were found before.
+    assert running.matcher.begun == 1
+    known.knowledge.apply([], [triple("s1", "in", "r2")])
+    # Each event is judged as it was when it came.
+    assert [dict(match.select) for match in running.feed("s2")] == [{"a": 6, "b": 7}]
+    assert not running.feed("s1")
+    assert (running.matcher.renewed, running.matcher.begun) == (1, 1)
+
+
 def test_a_condition_of_the_match_follows_too(known: Known) -> None:
     text = """SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min)
     PATH {?a :src/:in/a :Office . :Limit :is ?l . ?l :of ?a} OR PATH {?b :src/:in/a :Office}"""

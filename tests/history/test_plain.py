@@ -15,7 +15,7 @@ from cepheid.language.checker import Checked
 from cepheid.language.errors import Rejected
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.knowledge import portable
-from tests.plan.path_strategies import PathCase, cases
+from tests.plan.path_strategies import PathCase, cases, cases_together
 from tests.plan.running import EXAMPLES
 
 
@@ -27,7 +27,7 @@ def judged_by_tables(case: PathCase) -> Checked:
         reject()
 
 
-@given(case=cases())
+@given(case=cases() | cases_together())
 @settings(max_examples=EXAMPLES // 2, suppress_health_check=list(HealthCheck), deadline=None)
 def test_what_is_read_is_what_was_written(case: PathCase) -> None:
     judged = portable(judged_by_tables(case))

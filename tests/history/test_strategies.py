@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.app import Application, load
+from cepheid.app.question import ask
 from cepheid.cli.engines import find_matches
 from cepheid.history.answer import STRATEGIES, Answer
 from cepheid.history.asked import asked
@@ -28,6 +29,7 @@ from cepheid.model.types import Value
 from cepheid.plan.matcher import Matcher
 from tests.history.held import Held, asked_of
 from tests.history.simpler import simpler
+from tests.plan.path_strategies import STREAM, PathCase, cases_together
 from tests.plan.query_strategies import NOW, Case, cases
 
 #: A query is a few Spark jobs; CEPHEID_SPARK_EXAMPLES=500 for a long run.
@@ -54,6 +56,18 @@ def test_strategies_agree(spark: SparkSession, case: Case) -> None:
     past = Held(spark, case.events)
     question = asked_of(case.checked, case.catalogue.streams, NOW)
     expected = wanted(case)
+    for strategy in STRATEGIES:
+        assert list(Answer(past, question, strategy).lines()) == expected, strategy
+
+
+@pytest.mark.spark
+@settings(SETTINGS, max_examples=max(3, EXAMPLES // 3))
+@given(case=cases_together())
+def test_strategies_agree_on_what_events_share(spark: SparkSession, case: PathCase) -> None:
+    judged = ask(case.checked, case.known("auto")).checked
+    past, question, printer = Held(spark, case.events), asked_of(judged, {"a": STREAM}, NOW), MatchPrinter(judged)
+    found = Matcher(judged, NOW).matches(case.events)
+    expected = [json.dumps(printer.as_json(match), ensure_ascii=False) for match in found]
     for strategy in STRATEGIES:
         assert list(Answer(past, question, strategy).lines()) == expected, strategy
 

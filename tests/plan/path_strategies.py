@@ -112,6 +112,56 @@ def groups(draw: st.DrawFn, event: str, tag: str, shared: str | None = None, con
     return " ".join(parts)
 
 
+#: The variables of a pattern whose events share something, and the pattern.
+_TOGETHER: Final = (
+    ("ef", "SEQ (?e, ?f) WINDOW (?e, ?f, 4s) MATCH NEXT"),
+    ("efg", "SEQ (?e, ?f, ?g) WINDOW (?e, ?g, 5s) MATCH NEXT"),
+    ("efg", "SEQ (ALL(?e, ?f), ?g) WINDOW (?e, ?f, ?g, 5s) MATCH NEXT"),
+    ("efg", "SEQ (?e, ANY(?f, ?g)) WINDOW (?e, ?f, 4s) WINDOW (?e, ?g, 4s) MATCH NEXT"),
+    ("efg", "SEQ (?e, ?f?, ?g) WINDOW (?e, ?g, 5s)"),
+    ("efg", "SEQ (?e, ?f?, ?g) WINDOW (?e, ?g, 5s) MATCH NEXT"),
+    ("ef", "SEQ (?e, ?f?) WINDOW (?e, ?f, 4s)"),
+    ("ef", "SEQ (?f?, ?e) WINDOW (?e, ?f, 4s)"),
+    ("ef", "SEQ (?e, ?f?) WINDOW (?e, ?f, 4s) MATCH NEXT"),
+    ("efg", "SEQ (?e, ?f+, ?g) WINDOW (?e, ?g, 5s)"),
+    ("efg", "SEQ (?e, ?f{2,3}, ?g) WINDOW (?e, ?g, 6s) MATCH NEXT"),
+    ("efg", "SEQ (?e, ?f{0,2}, ?g) WINDOW (?e, ?g, 5s)"),
+    ("ef", "SEQ (?e, ?f+) WINDOW (?e, ?f, 4s)"),
+    ("efg", "SEQ (?e, NOT ?f, ?g) WINDOW (?e, ?g, 5s)"),
+    ("efg", "SEQ (?e, NOT ?f, ?g) WINDOW (?e, ?g, 5s) MATCH NEXT"),
+    ("ef", "SEQ (?e, NOT ?f) WINDOW (?e, ?f, 3s)"),
+    ("efg", "SEQ (?e, ?f) WINDOW (?e, ?f, ?g, 4s)"),
+)
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> str:
+    """Turtle: of each thing that events lead to, how many rooms it is in and near to: none to three."""
+    rooms = st.lists(st.sampled_from((":r0", ":r1", ":d0")), max_size=3, unique=True)
+    links = [f":{name} :{link} {room} ." for name in NODES[:3] for link in ("in", "near") for room in draw(rooms)]
+    limits = [f":{name} :limit {limit} ." for name in NODES[:2] for limit in (1, 2)]
+    return "\n".join([f"@prefix : <{NS}> .", *links, *limits])
+
+
+@st.composite
+def together(draw: st.DrawFn) -> str:
+    """A query whose events share what they lead to, in every kind of step."""
+    variables, pattern = draw(st.sampled_from(_TOGETHER))
+    # Where there is no order between them, an event of each has to be found.
+    shared = [draw(st.sampled_from(("?x", "?x", "?x", "?x", "?x ?y"))) for _ in variables]
+    paths = []
+    for variable, names in zip(variables, shared, strict=True):
+        ways = [f"?s{variable} {way} {name} ." for way, name in zip((":in", ":near"), names.split(), strict=False)]
+        if draw(st.integers(0, 4)) == 0:
+            ways.append(f"?s{variable} :limit ?limit{variable} .")
+        paths.append(f"PATH {{?{variable} :src ?s{variable} . {' '.join(ways)}}}")
+    used = draw(st.sampled_from(["", "", "", ", ?x", ", ?se"]))
+    used = used if used[-1:] != "x" or any("?x" in names for names in shared) else ""
+    after = draw(st.sampled_from(["", "", "", " AFTER MATCH CONSUME"]))
+    around = ", ".join(f"(?{v}, a)" for v in variables)
+    return f"SELECT ?e.id{used} FROM {around} {pattern}{after if not used else ''} {' '.join(paths)}"
+
+
 @st.composite
 def queries(draw: st.DrawFn) -> str:
     kind = draw(
@@ -200,19 +250,39 @@ def events(draw: st.DrawFn) -> list[Event]:
 
 
 @st.composite
+def crowds(draw: st.DrawFn) -> list[Event]:
+    """Events of the things that `crowded` knows."""
+    sensors = [draw(st.sampled_from(("s0", "s1", "s2"))) for _ in range(draw(st.integers(3, 7)))]
+    pauses = st.sampled_from((1, 1, 1, 2, 0))
+    times = [0]
+    times += [times[-1] + draw(pauses) for _ in sensors]
+    return [
+        Event("a", n, times[n] * SECOND, {"sensor": sensor, "room": None, "value": 1.5, "weight": None})
+        for n, sensor in enumerate(sensors)
+    ]
+
+
+@st.composite
 def meanings(draw: st.DrawFn) -> Annotations:
-    template = Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}")
     lookup = Annotation(f"{NS}src", "lookup", Type.STRING, lookup=f"{NS}serial")
+    return _meaning(draw(st.sampled_from([_TEMPLATE, lookup])))
+
+
+def _meaning(sensor: Annotation) -> Annotations:
     return Annotations(
         {
             "a": {
-                "sensor": draw(st.sampled_from([template, lookup])),
+                "sensor": sensor,
                 "room": Annotation(f"{NS}room", "template", Type.STRING, template=NS + "{value}"),
                 "value": Annotation(f"{NS}value", "literal", Type.FLOAT),
                 "weight": Annotation(f"{NS}weight", "literal", Type.INT),
             }
         }
     )
+
+
+_TEMPLATE: Final = Annotation(f"{NS}src", "template", Type.STRING, template=NS + "{value}")
+_BY_NAME: Final = _meaning(_TEMPLATE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -241,15 +311,24 @@ STREAM: Final = Stream(
 
 
 @st.composite
+def cases_together(draw: st.DrawFn) -> PathCase:
+    """Cases in which events share what has several values."""
+    return _case(draw(together()), draw(crowded()), _BY_NAME, draw(crowds()))
+
+
+@st.composite
 def cases(draw: st.DrawFn) -> PathCase:
-    text, turtle = draw(queries()), draw(ontologies())
+    return _case(draw(queries()), draw(ontologies()), draw(meanings()), draw(events()))
+
+
+def _case(text: str, turtle: str, annotations: Annotations, given: Sequence[Event]) -> PathCase:
     tree, problems = examine(Source("query", text))
     assert tree is not None, problems
     checked, _ = check(tree, Catalogue({"a": STREAM}, "a", PREFIXES))
     # What a random query asks may be refused, such as an OPTIONAL that reads two events' variables.
     assume(checked is not None)
     assert checked is not None
-    return PathCase(text, turtle, checked, knowledge(turtle), draw(meanings()), draw(events()))
+    return PathCase(text, turtle, checked, knowledge(turtle), annotations, given)
 
 
 def knowledge(turtle: str) -> Knowledge:

@@ -10,6 +10,7 @@ from cepheid.cli.engines import find_matches
 from cepheid.model.events import Event
 from cepheid.model.matches import Match
 from cepheid.plan.matcher import Matcher
+from tests.plan.path_strategies import PathCase
 from tests.plan.query_strategies import NOW, Case
 
 #: How many cases a random test tries; CEPHEID_EXAMPLES=10000 for a long run.
@@ -33,7 +34,7 @@ def shown(matches: Sequence[Match]) -> list[str]:
     return [f"{match.id} {plain(match)!r}" for match in matches]
 
 
-def matcher(case: Case) -> Matcher:
+def matcher(case: Case | PathCase) -> Matcher:
     return Matcher(case.checked, NOW)
 
 
@@ -52,7 +53,7 @@ class Storage:
 
 
 def run_in_batches(
-    case: Case, arrival: Sequence[Event], sizes: Sequence[int], *, restoring: bool = False
+    case: Case | PathCase, arrival: Sequence[Event], sizes: Sequence[int], *, restoring: bool = False
 ) -> list[Match]:
     """Feeds events as they arrive, each batch with the highest watermark that makes none of the rest late.
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -17,8 +17,10 @@ from cepheid.language.errors import Rejected, Source
 from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
+from cepheid.model.matches import Bound, Match
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
+from cepheid.plan.semantic import Mode
 from tests.plan.path_strategies import NS, PREFIXES, SECOND, knowledge
 
 STREAM = Stream("a", {"sensor": Type.STRING, "flow": Type.FLOAT}, id_kind="int")
@@ -48,14 +50,22 @@ def events(*sensors: str | None, flow: float | None = None) -> list[Event]:
     return [Event("a", n, n * SECOND, {"sensor": s, "flow": flow}) for n, s in enumerate(sensors, 1)]
 
 
-def selected(text: str, given: Sequence[Event], turtle: str = ROOMS) -> list[dict[str, Any]]:
-    """What a query selects: the same by the native core and by the reference, in order and with the same ids."""
+def matched(
+    text: str, given: Sequence[Event], turtle: str = ROOMS, mode: Mode = "auto", *, reference: bool = True
+) -> list[Match]:
+    """What a query finds: the same by the native core and by the reference, in order and with the same ids."""
     checked, said = checked_query(text)
     assert checked is not None, said
-    question = ask(checked, Known(knowledge(turtle), MEANINGS, prefixes=PREFIXES))
-    native, reference = (list(find_matches(engine, question, given, 0)) for engine in ("native", "reference"))
-    assert [(m.id, m.select) for m in native] == [(m.id, m.select) for m in reference]
-    return [dict(m.select) for m in native]
+    question = ask(checked, Known(knowledge(turtle), MEANINGS, mode, PREFIXES))
+    native = list(find_matches("native", question, given, 0))
+    if reference:
+        plain = list(find_matches("reference", question, given, 0))
+        assert [(m.id, m.select) for m in native] == [(m.id, m.select) for m in plain]
+    return native
+
+
+def selected(text: str, given: Sequence[Event], turtle: str = ROOMS) -> list[dict[str, Any]]:
+    return [dict(m.select) for m in matched(text, given, turtle)]
 
 
 def ids(found: list[dict[str, Any]]) -> list[Any]:
@@ -137,6 +147,120 @@ def test_P3_an_optional_event_of_a_run_has_all_its_bindings(seq: str, sensors: t
     # The second of two is not taken, whatever is known of it.
     twice = (*sensors, *sensors[1:]) if seq == "?e, ?f?" else sensors
     assert len(selected(text, events(*twice))) == 2
+
+
+#: Sensors by the rooms that they are in: s12 is in r1 and r2.
+SEVERAL = """@prefix : <http://x#> .
+:s1 :in :r1 . :s2 :in :r2 . :s3 :in :r3 . :s12 :in :r1, :r2 . :s13 :in :r1, :r3 . :s23 :in :r2, :r3 .
+:s123 :in :r1, :r2, :r3 .
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sensors", "found"),
+    [
+        # Any room that they share will do, and the first event that shares one is taken: once.
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s12 s1 s2", ["1 2"]),
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s12 s3 s123", ["1 3", "2 3"]),
+        # No room that two of them share each is one that all three share.
+        ("SEQ (?a, ?b, ?c) WINDOW (?a, ?b, ?c, 1min) MATCH NEXT", "s12 s1 s2 s13", ["1 2 4"]),
+        ("SEQ (?a, ?b, ?c) WINDOW (?a, ?b, ?c, 1min)", "s12 s13 s23", []),
+        # One match for each event that qualifies; unbound only if none does, in whichever room.
+        ("SEQ (?a, ?b?) WINDOW (?a, ?b, 2s)", "s12 s1 s3", ["1 2", "2 None", "3 None"]),
+        ("SEQ (?a, ?b?, ?c) WINDOW (?a, ?b, ?c, 2s)", "s12 s1 s12", ["1 2 3", "1 None 2", "2 None 3"]),
+        ("SEQ (?a, ?b?, ?c) WINDOW (?a, ?b, ?c, 1min) MATCH NEXT", "s12 s1 s12", ["1 None 2", "2 None 3"]),
+        # A list has all that qualify, each by itself.
+        ("SEQ (?a, ?b+) WINDOW (?a, ?b, 3s)", "s12 s1 s2 s3", ["1 [2, 3]"]),
+        ("SEQ (?a, ?b{2,2}, ?c) WINDOW (?a, ?b, ?c, 1min)", "s12 s1 s2 s12", ["1 [2, 3] 4"]),
+        ("SEQ (?a, ?b{2,2}, ?c) WINDOW (?a, ?b, ?c, 1min) MATCH NEXT", "s12 s1 s2 s12", ["1 [2, 3] 4"]),
+        # The third is taken once two are there, and then one of them is in no room with it.
+        ("SEQ (?a, ?b{2,2}, ?c) WINDOW (?a, ?b, ?c, 1min) MATCH NEXT", "s12 s1 s2 s1 s12", []),
+        # An event in any of the rooms is one too many.
+        ("SEQ (?a, NOT ?b, ?c) WINDOW (?a, ?c, 1min)", "s12 s1 s12", ["1 2", "2 3"]),
+        ("SEQ (?a, NOT ?b, ?c) WINDOW (?a, ?c, 1min)", "s12 s3 s12", ["1 3"]),
+        ("SEQ (?a, NOT ?b) WINDOW (?a, ?b, 1s)", "s12 s2 s13", ["2", "3"]),
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "cache"])
+def test_P2_of_several_values_one_that_fits_is_enough(
+    pattern: str, sensors: str, found: list[str], mode: Literal["auto", "cache"]
+) -> None:
+    names = [name for name in "abc" if f"?{name}" in pattern]
+    path = " ".join(f"PATH {{?{name} :src/:in ?r}}" for name in names)
+    around = ", ".join(f"(?{name}, a)" for name in names)
+    shown = next(name for name in names if f"NOT ?{name}" not in pattern)
+    matches = matched(f"SELECT ?{shown}.sensor FROM {around} {pattern} {path}", events(*sensors.split()), SEVERAL, mode)
+    assert sorted(" ".join(map(_ids_of, match.events.values())) for match in matches) == found
+
+
+def _ids_of(bound: Bound) -> str:
+    return str([ref[1] for ref in bound] if isinstance(bound, list) else None if bound is None else bound[1])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sensors", "found"),
+    [
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s12 s1 s2", ["1 2 r1"]),
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s12 s123", ["1 2 r1", "1 2 r2"]),
+        ("SEQ (?a, ?b?) WINDOW (?a, ?b, 2s)", "s12 s2 s3", ["1 2 r2", "2 None r2", "3 None r3"]),
+        # With the room that the match is of, lists and NOT are judged.
+        ("SEQ (?a, ?b+) WINDOW (?a, ?b, 3s)", "s12 s1 s2 s1", ["1 [2, 4] r1", "1 [3] r2", "2 [4] r1"]),
+        ("SEQ (?a, NOT ?b, ?c) WINDOW (?a, ?c, 1min)", "s12 s1 s12", ["1 2 r1", "1 3 r2", "2 3 r1"]),
+    ],
+)
+def test_P3_events_that_share_what_is_used(pattern: str, sensors: str, found: list[str]) -> None:
+    """A match for each value that all have who are bound to one event."""
+    names = [name for name in "abc" if f"?{name}" in pattern]
+    path = " ".join(f"PATH {{?{name} :src/:in ?r}}" for name in names)
+    around = ", ".join(f"(?{name}, a)" for name in names)
+    is_judged = "+" not in pattern and "NOT" not in pattern
+    matches = matched(
+        f"SELECT ?r FROM {around} {pattern} {path}", events(*sensors.split()), SEVERAL, reference=is_judged
+    )
+    shown = [[*map(_ids_of, match.events.values()), short(str(match.select["r"]))] for match in matches]
+    assert sorted(map(" ".join, shown)) == found
+
+
+#: Sensors by limits: s59 has two.
+LIMITS = "@prefix : <http://x#> . :s1 :limit 1 . :s3 :limit 3 . :s6 :limit 6 . :s10 :limit 10 . :s59 :limit 5, 9 ."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sensors", "found"),
+    [
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT", "s59 s3 s6 s10", ["1 3", "2 3", "3 4"]),
+        ("SEQ (?a, ?b) WINDOW (?a, ?b, 1min)", "s59 s3 s6", ["1 3", "2 3"]),
+        ("SEQ (?a, ?b?) WINDOW (?a, ?b, 3s)", "s59 s3 s6", ["1 3", "2 3", "3 None"]),
+        ("SEQ (?a, ?b+) WINDOW (?a, ?b, 3s)", "s59 s3 s6 s10", ["1 [3, 4]", "2 [3, 4]", "3 [4]"]),
+        ("SEQ (?a, NOT ?b) WINDOW (?a, ?b, 1s)", "s59 s6 s3 s59", ["2", "4"]),
+    ],
+)
+def test_P2_of_several_values_that_are_compared_one_is_enough(pattern: str, sensors: str, found: list[str]) -> None:
+    path = "PATH {?a :src/:limit ?x . ?b :src/:limit ?y . FILTER (?x < ?y)}"
+    is_judged = not any(word in pattern for word in ("+", "NOT", "?b?"))
+    matches = matched(
+        f"SELECT ?a.sensor FROM (?a, a), (?b, a) {pattern} {path}",
+        events(*sensors.split()),
+        LIMITS,
+        reference=is_judged,
+    )
+    assert sorted(" ".join(map(_ids_of, match.events.values())) for match in matches) == found
+
+
+def test_P2_a_reading_is_compared_with_several_values() -> None:
+    path = "PATH {?a :src/:limit ?x . ?b :flow ?y . FILTER (?x < ?y)}"
+    given = [*events("s59", flow=0.0), *(Event("a", n, n * SECOND, {"sensor": "s1", "flow": n + 3.0}) for n in (3, 7))]
+    text = f"SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT {path}"
+    assert selected(text, given, LIMITS) == [{"a": 1, "b": 3}, {"a": 3, "b": 7}]
+
+
+def test_P2_two_shared_variables_fit_in_one_solution() -> None:
+    turtle = (
+        f"{ROOMS} :s1 :pair [ :x 1 ; :y 2 ], [ :x 3 ; :y 4 ] . :s2 :pair [ :x 1 ; :y 4 ] . :s3 :pair [ :x 3 ; :y 4 ] ."
+    )
+    path = " ".join(f"PATH {{?{v} :src/:pair ?p{v} . ?p{v} :x ?x ; :y ?y}}" for v in "ab")
+    text = f"SELECT ?a.id AS a, ?b.id AS b SEQ (?a, ?b) WINDOW (?a, ?b, 1min) MATCH NEXT {path}"
+    assert selected(text, events("s1", "s2", "s3"), turtle) == [{"a": 1, "b": 3}]
 
 
 def test_P4_paths_of_different_events_are_judged_on_the_match() -> None:

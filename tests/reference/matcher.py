@@ -46,9 +46,9 @@ def _plain_matches(
     now: int,
     floats: frozenset[tuple[str, str]],
     is_candidate: Callable[[str, Event], bool] = lambda variable, event: True,
-    holds: Callable[[Binding], bool] = lambda binding: True,
+    fit: Callable[[Mapping[str, Bound]], bool] = lambda binding: True,
 ) -> list[Match]:
-    """The matches of a query without PATHs: of events that are candidates, and of bindings that hold elsewhere too."""
+    """The matches of a query without PATHs: of events that are candidates, and that fit together elsewhere too."""
     query = with_parts_apart(query)
     if not all(is_true(join, {}, {}) for join in query.joins if not syntax.variables(join)):
         return []  # a part that names no variable holds for every combination, or for none
@@ -60,11 +60,11 @@ def _plain_matches(
     for window in query.windows:
         if isinstance(window, syntax.EventWindow):
             return windows.rows(query, window, qualifying[window.variable])
-    pattern = Pattern(query, qualifying)
+    pattern = Pattern(query, qualifying, fit)
     found = list(following.matches(pattern, existing) if query.match == "NEXT" else pattern.matches())
     if query.match == "STRICT":
         found = [binding for binding in found if partition.adjacent(query, binding, existing, floats)]
-    kept = [(time, b) for b in found if (time := pattern.time(b)) is not None and passes(query, b) and holds(b)]
+    kept = [(time, b) for b in found if (time := pattern.time(b)) is not None and passes(query, b)]
     taken = partition.after_match(query, kept, floats)
     variables = [r.variable for r in query.ranges]
     taken.sort(key=lambda one: match_key(one[0], one[1], variables))
@@ -181,12 +181,20 @@ def _matches_and_bindings(
 ) -> list[tuple[Match, Binding]]:
     """Matches of the query without PATHs, among events that qualify by them, with the events that each binds."""
     joined = [p for p in path.conjuncts(query.path) if len(path.variables(p) & {r.variable for r in query.ranges}) != 1]
+    apart = len(path.conjuncts(query.path)) < 2
+    judged: dict[tuple[tuple[str, Reference], ...], bool] = {}
 
-    def holds(binding: Binding) -> bool:
-        return not joined or bool(path.bindings(query, knowledge, binding))
+    def fit(binding: Mapping[str, Bound]) -> bool:
+        if apart and not joined:
+            return True
+        single = tuple((v, (e.stream, e.id)) for v, e in sorted(binding.items()) if isinstance(e, Event))
+        if single not in judged:
+            judged[single] = path.fits(query, knowledge, binding)
+        return judged[single]
 
+    path.refuse(query)
     found = []
-    for match in _plain_matches(plain, events, now, floats, is_candidate, holds):
+    for match in _plain_matches(plain, events, now, floats, is_candidate, fit):
         binding: Binding = {}
         for variable, bound in match.events.items():
             binding[variable] = (

@@ -1,8 +1,9 @@
 """PATHs by plain SPARQL: the knowledge, the triples of the events that are bound, and the group as it is written.
 
 AND is a join of groups, OR their UNION (rule P4), and an event variable is its event's root node wherever it stands.
-Nothing is split, indexed or remembered. What is said of one variable alone is its condition (rule Q2); everything is
-judged again on the match, where it also gives the values of the variables that are used outside (rule P3).
+Nothing is split or indexed. What is said of one variable alone is its condition (rule Q2). What is said of several is
+a JOIN: there are values of the variables that fit all the events that are bound to one each (rules P2 and P3).
+Everything is judged again on the match, where it also gives the values of the variables that are used outside.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyoxigraph as ox
 
 from cepheid.language import syntax
 from cepheid.language.syntax import Query
-from tests.reference.events import Binding, Event, Refused, Value
+from tests.reference.events import Binding, Bound, Event, Refused, Value
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,40 @@ def qualifies(query: Query, knowledge: Knowledge, variable: str, event: Event) -
     return not own or bool(solutions(knowledge, own, {variable: event}, []))
 
 
+def fits(query: Query, knowledge: Knowledge, binding: Mapping[str, Bound]) -> bool:
+    """Whether the PATHs of the variables that are bound to one event each have a solution together.
+
+    Of what is not bound they say nothing, as a JOIN does (rule S2); a list's events are judged each by itself (S3).
+    """
+    bound = {v: e for v, e in binding.items() if isinstance(e, Event)}
+    judged = [p for p in conjuncts(query.path) if variables(p) & {r.variable for r in query.ranges} <= set(bound)]
+    return not judged or bool(solutions(knowledge, judged, bound, []))
+
+
+def refuse(query: Query) -> None:
+    """Refuses what can't be judged like this: a PATH of several events of which one may be bound when others are not,
+    and values that the match has of variables that lists and NOT share, by which those would have to be judged."""
+    events = {r.variable for r in query.ranges}
+    owners: dict[str, set[str]] = {}
+    for path in conjuncts(query.path):
+        for name in variables(path) - events:
+            owners.setdefault(name, set()).update(variables(path) & events)
+    several = {v for s in query.seq if isinstance(s, syntax.Many | syntax.Absent) for v in syntax.step_variables(s)}
+    loose = {v for s in query.seq if isinstance(s, syntax.Maybe | syntax.AnyOf) for v in syntax.step_variables(s)}
+    for path in conjuncts(query.path):
+        own = variables(path) & events
+        if len(own) > 1 and (own & (several | loose) or (len(own) > 2 and query.match == "NEXT")):
+            raise Refused("a PATH of several events, one of which is not bound to one event, is not judged here")
+    for name in uses(query):
+        if len(owners.get(name, ())) > 1 and owners[name] & several:
+            raise Refused("what a list or NOT shares with an event, and is used, is not judged here")
+
+
 def bindings(query: Query, knowledge: Knowledge, binding: Binding) -> list[dict[str, Value]]:
     """For each way in which the PATHs hold for a match, the values of the variables that are used."""
     events = {r.variable for r in query.ranges}
     bound = {v: e for v, e in binding.items() if isinstance(e, Event)}
-    judged = []
-    for path in conjuncts(query.path):
-        own = variables(path) & events
-        if own <= set(bound):
-            judged.append(path)
-        elif len(own) > 1 or len([p for p in conjuncts(query.path) if (variables(p) - events) & variables(path)]) > 1:
-            raise Refused("a PATH of several events, one of which is not bound to one event, is not judged here")
+    judged = [path for path in conjuncts(query.path) if variables(path) & events <= set(bound)]
     wanted = [v for v in uses(query) if any(v in variables(p) for p in judged)]
     rows = solutions(knowledge, judged, bound, wanted) if judged else [()]
     return [{**dict.fromkeys(uses(query)), **dict(zip(wanted, row, strict=True))} for row in rows]

@@ -6,7 +6,7 @@ tried. What `?e+` and `?e{n,m}` bind follows from these, for they take all that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,6 +28,8 @@ class Pattern:
 
     query: Query
     qualifying: Mapping[str, Sequence[Event]]
+    #: What else is said of events together, of those that are bound to one variable each.
+    fit: Callable[[Mapping[str, Bound]], bool] = lambda binding: True
 
     def __post_init__(self) -> None:
         # S3, "Two such steps can't be adjacent": nor with only steps between them that may bind nothing. What each
@@ -123,7 +125,7 @@ class Pattern:
             is_true(join, binding, {})
             for join in self.query.joins
             if all(isinstance(binding.get(v), Event) for v in syntax.variables(join))
-        )
+        ) and self.fit(binding)
 
     # `+`, `{n,m}`, `?` and NOT
 

@@ -28,7 +28,7 @@ from cepheid.spark import enrich, match, where
 from cepheid.spark.columns import UnsuitableColumns
 from cepheid.spark.knowledge import NotKnown
 from cepheid.spark.local import match_on_spark
-from tests.plan.path_strategies import NS, PREFIXES, SECOND, STREAM, PathCase, cases, groups, knowledge
+from tests.plan.path_strategies import NS, PREFIXES, SECOND, STREAM, PathCase, cases, cases_together, groups, knowledge
 from tests.plan.test_paths import MEANINGS, ROOMS, checked_query
 
 #: A query is a Spark job or two; CEPHEID_SPARK_EXAMPLES=500 for a long run.
@@ -193,6 +193,7 @@ def test_match_divides_events_by_what_they_mean(
         "SELECT ?a.id AS x, ?r SEQ (?a, NOT ?n, ?b) WINDOW (?a, ?b, 5s) "
         "PATH {?a :src/:in ?r . ?b :src/:in ?r . ?n :src/:in ?r} FILTER (?n.flow > 8)",
         "SELECT ?a.id AS x, COUNT(?b) AS n SEQ (?a, ?b+) WINDOW (?a, ?b, 4s) PATH {?a :src/:in ?r . ?b :src/:in ?r}",
+        "SELECT ?a.id AS x, ?r SEQ (?a, ?b?) WINDOW (?a, ?b, 4s) PATH {?a :src/:in ?r . ?b :src/:in ?r}",
     ],
 )
 def test_divided_or_not_the_matches_are_the_same(spark: SparkSession, kb: Known, text: str) -> None:
@@ -221,7 +222,7 @@ def test_divided_or_not_the_matches_are_the_same(spark: SparkSession, kb: Known,
 
 
 @pytest.mark.spark
-@given(case=cases())
+@given(case=cases() | cases_together())
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_spark_is_native(spark: SparkSession, case: PathCase) -> None:
     question = ask(case.checked, case.known("auto")).known_for(case.events)

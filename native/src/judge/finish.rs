@@ -13,6 +13,9 @@ use crate::value::{Key, Value};
 impl Judge<'_> {
     /// All singles are bound: the steps of many events, NOT, and then the match, or the wait for its deadline.
     pub fn complete(&mut self, sink: &mut Sink) {
+        if !self.is_settled() {
+            return;
+        }
         let trailing = self.plan.trailing();
         let next = self.plan.policy == Policy::Next;
         let holds = self.take_many(trailing) && (self.plan.judged_late || self.others_hold());
@@ -86,7 +89,8 @@ impl Judge<'_> {
         // What lies between was judged without this event; where a JOIN names both, it counts.
         let saved = self.many.clone();
         self.many.iter_mut().for_each(Vec::clear);
-        if self.take_many(self.plan.trailing())
+        if self.is_settled()
+            && self.take_many(self.plan.trailing())
             && self.others_hold()
             && let Some((_, last)) = self.extent(self.plan.own.iter().copied())
         {

@@ -11,6 +11,7 @@ use crate::event::{Events, Handle, List};
 use crate::expr::Bindings;
 use crate::partition::Lists;
 use crate::plan::{Plan, Role};
+use crate::relation::{Relation, When};
 use crate::value::Value;
 
 /// Who is bound to what, while a match is put together. Kept from one judge to the next, to allocate nothing.
@@ -36,6 +37,8 @@ pub struct Judge<'p> {
     mask: u64,
     /// The variables that are bound to one event, a bit each.
     present: u64,
+    /// Whether lists are only looked at to choose single events.
+    chooses: bool,
 }
 
 impl<'p> Judge<'p> {
@@ -53,6 +56,7 @@ impl<'p> Judge<'p> {
             many: desk.many,
             mask: 0,
             present: 0,
+            chooses: false,
         }
     }
 
@@ -208,6 +212,38 @@ impl<'p> Judge<'p> {
         self.plan.variables[variable].joins.iter().all(|&join| {
             let join = &self.plan.joins[join];
             join.variables & !bound != 0 || join.condition.holds(&scope)
+        }) && self.is_related(variable, event)
+    }
+
+    /// Whether an event shares with the single events that are bound what PATHs say they share.
+    fn is_related(&self, variable: usize, event: Handle) -> bool {
+        let single = self.plan.variables[variable].role.is_single();
+        let judged = match single || self.chooses {
+            true => When::Chosen,
+            false => When::Settled,
+        };
+        let relations = self.plan.relations.iter();
+        relations
+            .filter(|relation| relation.variables >> variable & 1 == 1)
+            .filter(|relation| relation.when == When::Always || relation.when == judged)
+            .all(|relation| self.relates(relation, Some((variable, event))))
+    }
+
+    /// Whether the single events that are bound go together in all that the match says of them.
+    fn is_settled(&self) -> bool {
+        let relations = self.plan.relations.iter();
+        relations
+            .filter(|relation| relation.when == When::Settled)
+            .all(|relation| self.relates(relation, None))
+    }
+
+    fn relates(&self, relation: &Relation, tried: Option<(usize, Handle)>) -> bool {
+        relation.holds(|attribute| {
+            let event = match tried {
+                Some((variable, event)) if variable == attribute.variable => event,
+                _ => self.bound[attribute.variable].filter(|_| self.is_bound(attribute.variable))?,
+            };
+            Some(attribute.seen(self.events.row(event)))
         })
     }
 

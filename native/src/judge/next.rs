@@ -19,9 +19,11 @@ impl Judge<'_> {
         let Some(step) = (from..gap.end).find(|&s| steps[s].role == Role::Maybe) else {
             return go_on(self);
         };
+        self.chooses = true;
         for later in (step + 1..gap.end).filter(|&s| steps[s].role == Role::Many) {
             self.fill(later);
         }
+        self.chooses = false;
         let variable = steps[step].variables[0];
         let region = self.region(step);
         let taken = self.between(variable, region).find(|&event| {
@@ -81,6 +83,7 @@ impl Judge<'_> {
             .fold(0u64, |mask, &v| mask | 1 << v);
         let all = self.mask;
         self.mask &= earlier;
+        self.chooses = true;
         let range = (low, self.time(event).saturating_sub(1));
         let mut last = None;
         let mut is_next = |event: &Handle| {
@@ -91,7 +94,7 @@ impl Judge<'_> {
         let fitting = self.between(counted, range).filter(|&event| self.fits(counted, event));
         let fitting = fitting.filter(|event| is_next(event));
         let enough = fitting.take(steps[step].least).count() == steps[step].least;
-        self.mask = all;
+        (self.mask, self.chooses) = (all, false);
         enough
     }
 }

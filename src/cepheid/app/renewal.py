@@ -55,6 +55,8 @@ class Renewals:
                 rows = self._refreshed(lookup)
                 whole &= rows is not None
                 found.append((lookup, rows or {}))
+        if not (semantic.is_single if not whole else all(semantic.fits(look, rows.values()) for look, rows in found)):
+            return Renewal(self.known.lower(semantic.original, self._tables, semantic), is_lowered=True)
         return Renewal(semantic.at(version), tuple(found) if whole else (), is_lowered=not whole)
 
     def _refreshed(self, lookup: PartLookup) -> Mapping[Key, tuple[Row, ...] | None] | None:

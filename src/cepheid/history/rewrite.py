@@ -73,6 +73,8 @@ def rewritten_of(layout: Layout) -> Rewritten:
         raise NotExact(f"AFTER MATCH {query.after}")
     if checked.used:
         raise NotExact("PATH variables that are used outside")
+    if checked.related:
+        raise NotExact("a JOIN on what a PATH finds")
     names = [*checked.event_variables, *(f"{v}.{name}" for v, name in checked.attributes)]
     if len({name.lower() for name in names}) < len(names):
         raise NotExact("names that differ in capitals only, which SQL does not tell apart")

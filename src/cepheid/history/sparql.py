@@ -17,6 +17,7 @@ from cepheid.history.sql import NotExact
 from cepheid.knowledge.annotation import root_of
 from cepheid.language import syntax
 from cepheid.language.functions import ValueType
+from cepheid.language.printer import print_expression
 from cepheid.language.syntax import Expression, Kind, conjuncts
 from cepheid.model.events import Event
 from cepheid.model.types import Value
@@ -99,7 +100,7 @@ class _Writer:
             lines += [f"  {line}" for line in self._event(variable)]
         lines += [f"  FILTER ({c})" for c in self._conditions(self.present)]
         if isinstance(self.query.path, syntax.PathGroup):
-            lines.append(f"  {{ {self.query.path.text} }}")
+            lines.append(f"  {{ {self._path(self.query.path)} }}")
         for place, step in enumerate(self.query.seq):
             if isinstance(step, syntax.Absent):
                 lines += [f"  {line}" for line in self._without(place, step.variable)]
@@ -118,9 +119,33 @@ class _Writer:
         if query.path is not None and not isinstance(query.path, syntax.PathGroup):
             raise NotExact("PATHs joined by AND and OR")
         _check_steps(query)
+        names = {name for compared in self.checked.paths.compared for name in syntax.variables(compared)}
+        if any(part.variable in self.absent and names & part.variables for part in self.checked.paths.parts):
+            raise NotExact("a PATH that compares a value of what is not there")
         for resolved in self.checked.attributes.values():
             if resolved.type not in _PLAIN:
                 raise NotExact(f"{resolved.type.value}, which RDF has no literals of")
+
+    def _path(self, path: syntax.PathGroup) -> str:
+        """The PATH as it was written, but for what it says of events that are not there."""
+        parts = self.checked.paths.parts
+        if not any(part.variable in self.absent for part in parts):
+            return path.text
+        there = [part.text for part in parts if part.variable not in self.absent]
+        return "\n".join([*there, *(f"FILTER ({print_expression(c)})" for c in self.checked.paths.compared)])
+
+    def _path_without(self, variable: str) -> str:
+        """What the PATH says of an event that is not there, with those that are: of any values of what they share."""
+        parts = [part for part in self.checked.paths.parts if part.variable not in self.absent]
+        own = [part for part in self.checked.paths.parts if part.variable == variable]
+        events = set(self.checked.event_variables)
+        reached = {name for part in own for name in part.variables} - events
+        while more := [part for part in parts if part.variables & reached]:
+            own += more
+            parts = [part for part in parts if part not in more]
+            reached |= {name for part in more for name in part.variables} - events
+        renamed = {name: f"?{name}_{variable}" for name in reached}
+        return "\n".join(e.renamed(renamed).text for part in own for e in part.elements)
 
     def _event(self, variable: str) -> Iterator[str]:
         streams = next(r.streams for r in self.query.ranges if r.variable == variable)
@@ -165,6 +190,8 @@ class _Writer:
         between += [f"?{variable}_time < ?{v}_time" for v in syntax.step_variables(after)]
         between += self._conditions([*self.present, variable], variable)
         yield from (f"  FILTER ({condition})" for condition in between)
+        if inside := self._path_without(variable):
+            yield f"  {inside}"
         yield "}"
 
     def _last(self) -> str:

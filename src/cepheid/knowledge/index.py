@@ -8,6 +8,7 @@ the part's SPARQL; then it is complete, and nothing else fills it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -19,7 +20,18 @@ from pyoxigraph import NamedNode, QuerySolutions
 from cepheid.knowledge.annotation import Annotation, Annotations
 from cepheid.knowledge.asking import Facts, Solution, ask_all, ask_each, is_root, value_of
 from cepheid.knowledge.store import Knowledge
-from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Row, Table
+from cepheid.knowledge.tables import (
+    BETWEEN_SOLUTIONS,
+    BETWEEN_TERMS,
+    FLAG,
+    RELATED,
+    RELATED_AT_ALL,
+    VALUE,
+    Key,
+    Lookup,
+    Row,
+    Table,
+)
 from cepheid.knowledge.terms import Term
 from cepheid.language.parts import Part
 from cepheid.language.path import Element, Token
@@ -63,7 +75,8 @@ class PartLookup(Lookup):
 
     def rows_of(self, keys: Sequence[Key], knowledge: Knowledge, *, each: bool = False) -> list[tuple[Row, ...]]:
         """The rows of keys, in one execution of the part's SPARQL, or in one for each of them."""
-        names = list(dict.fromkeys(column[1:] for column in self.columns if column[0] != FLAG))
+        asked = (name for column in self.columns if column[0] != FLAG for name in column[1:].split())
+        names = list(dict.fromkeys(name.removeprefix(VALUE) for name in asked))
         facts = [self.facts(key, knowledge) for key in keys]
         ask = ask_each if each else ask_all
         return [self.rows(names, found) for found in ask(knowledge, self.part, self.prefixes, facts, names)]
@@ -74,14 +87,44 @@ class PartLookup(Lookup):
             return ((bool(solutions),),)
         if not self.columns:
             return ((),) if solutions else ()
-        found = {tuple(self._cell(column, names, solution) for column in self.columns) for solution in solutions}
+        plain = [column for column in self.columns if column[0] not in (RELATED, RELATED_AT_ALL)]
+        alike: dict[Row, list[Solution]] = {}
+        for solution in solutions:
+            row = tuple(_cell(column, names, solution) for column in plain)
+            alike.setdefault(row, []).append(solution)
+        found = []
+        for row, own in alike.items():
+            cells = dict(zip(plain, row, strict=True))
+            cells |= {
+                c: _related(c, names, own if c[0] == RELATED else solutions) for c in self.columns if c not in cells
+            }
+            found.append(tuple(cells[column] for column in self.columns))
         return tuple(sorted(found, key=_order))
 
-    def _cell(self, column: str, names: Sequence[str], solution: Solution) -> Value:
-        term = solution[names.index(column[1:])]
-        if column[0] == VALUE:
-            return value_of(term)
-        return None if term is None or is_root(term) else str(term)  # no two events are one (rule Q3)
+
+def _cell(column: str, names: Sequence[str], solution: Solution) -> Value:
+    term = solution[names.index(column[1:])]
+    return value_of(term) if column[0] == VALUE else _shared(term)
+
+
+def _related(column: str, names: Sequence[str], solutions: Iterable[Solution]) -> Value:
+    """The terms, or values, that some variables have together, in one order; null if there are none."""
+    wanted = [(name[0] == VALUE, names.index(name.removeprefix(VALUE))) for name in column[1:].split()]
+    found: set[str] = set()
+    for solution in solutions:
+        cells = (
+            json.dumps(value_of(solution[place])) if is_value else _shared(solution[place])
+            for is_value, place in wanted
+        )
+        terms = [cell for cell in cells if cell is not None]
+        if len(terms) == len(wanted):
+            found.add(BETWEEN_TERMS.join(terms))
+    return BETWEEN_SOLUTIONS.join(sorted(found)) or None
+
+
+def _shared(term: Term | None) -> str | None:
+    """A term that another event may have too; no two events are one (rule Q3)."""
+    return None if term is None or is_root(term) else str(term)
 
 
 def _order(row: Row) -> list[tuple[str, str]]:

@@ -15,6 +15,14 @@ Row: TypeAlias = tuple[Value, ...]
 VALUE: Final = "?"
 TERM: Final = "="
 FLAG: Final = "!"
+#: Of several variables, `~x y`: the terms that they have together, all in one text (native/src/relation.rs); of one
+#: with a VALUE before its name, `~x ?y`, its value in JSON. RELATED goes with the values in the row's other columns,
+#: RELATED_AT_ALL with any.
+RELATED: Final = "~"
+RELATED_AT_ALL: Final = "*"
+#: What stands between solutions, and between the terms of one; no term has it, as it is escaped there.
+BETWEEN_SOLUTIONS: Final = "\x1e"
+BETWEEN_TERMS: Final = "\x1f"
 
 
 @dataclass

@@ -70,6 +70,8 @@ class Checked:
     lookups: tuple[Lookup, ...] = ()
     #: By name what stands for the PATH variables that are used outside: their values make a match too (rule P3).
     used: Mapping[str, Expression] = field(default_factory=dict)
+    #: What PATHs say of several events together, where no JOIN says it.
+    related: tuple[parts.Related, ...] = ()
 
     @property
     def normal_form(self) -> str:

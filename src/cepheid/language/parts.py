@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from cepheid.language import syntax
 from cepheid.language.path import Element, PathFault, Token, elements, groups, written
-from cepheid.language.syntax import Expression
+from cepheid.language.syntax import Attribute, Expression
 
 #: The root node of an event that is asked for by itself.
 ROOT: Final = "urn:cepheid:root:0"
@@ -78,6 +78,20 @@ class Either:
 
     word: Literal["AND", "OR"]
     operands: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Events that have to share values of variables: there are some that fit all who are bound (rules P2 and P3).
+
+    `members` has for each of them the attribute with what it can share, and of which variables that is. Judged
+    `always`, when single events are `chosen`, or once it is `settled` which values the match has of variables that are
+    used. `compared` are conditions between values among them, and attributes.
+    """
+
+    when: Literal["always", "chosen", "settled"]
+    members: tuple[tuple[Attribute, tuple[str, ...]], ...]
+    compared: tuple[tuple[syntax.Sign, str | Attribute, str | Attribute], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from cepheid.knowledge.tables import FLAG, TERM, VALUE, Key, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.functions import FUNCTIONS, ValueType
+from cepheid.language.parts import Related
 from cepheid.language.syntax import Expression, Kind, Query, conjuncts, step_variables
 from cepheid.model.types import INT64_MAX, INT64_MIN, Value
 from cepheid.plan.implied import implied
@@ -92,6 +93,7 @@ class _Compiler:
         }
         # Last, for everything above finds slots and aggregates; the FILTERs after all that is read later than they are,
         # so that what is kept comes first.
+        plan["relations"] = [self._relation(related) for related in self.checked.related]
         plan["used"] = [[name, self._expression(value)] for name, value in self.checked.used.items()]
         plan["aggregates"] = self.aggregates
         keys = {stream: self._stream_key(stream) for stream in self.streams}
@@ -118,6 +120,19 @@ class _Compiler:
         if self.zones:
             plan["zones"] = {name: _clocks(name) for name in self.zones}
         return plan
+
+    def _relation(self, related: Related) -> dict[str, _Json]:
+        shared = sorted({name for _, names in related.members for name in names})
+        members: list[_Json] = [
+            [self._expression(attribute), [shared.index(name) for name in names]]
+            for attribute, names in related.members
+        ]
+
+        def side(e: str | syntax.Attribute) -> _Json:
+            return ["place", shared.index(e)] if isinstance(e, str) else self._expression(e)
+
+        compared: list[_Json] = [[sign, side(left), side(right)] for sign, left, right in related.compared]
+        return {"when": related.when, "members": members, "compared": compared}
 
     # what is known of events
 

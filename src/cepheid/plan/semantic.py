@@ -7,7 +7,7 @@ fills.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -16,13 +16,13 @@ from cepheid.knowledge.asking import ask_all
 from cepheid.knowledge.index import PartLookup, empty, fill, lookup_of
 from cepheid.knowledge.refresh import properties_of
 from cepheid.knowledge.store import Knowledge
-from cepheid.knowledge.tables import FLAG, TERM, VALUE, Table
+from cepheid.knowledge.tables import FLAG, RELATED, RELATED_AT_ALL, TERM, VALUE, Lookup, Row, Table
 from cepheid.language import syntax
 from cepheid.language.checker import Checked, Output
 from cepheid.language.errors import Diagnostic, Span
 from cepheid.language.functions import ValueType
 from cepheid.language.partition import partition
-from cepheid.language.parts import Condition, Either, Flag, Part
+from cepheid.language.parts import Condition, Either, Flag, Part, Related
 from cepheid.language.path import Element, expand, groups, span_at, tokens
 from cepheid.language.scope import Resolved
 from cepheid.language.syntax import Attribute, Constant, Expression, Kind, step_variables
@@ -53,12 +53,32 @@ class Semantic:
     warnings: tuple[Diagnostic, ...] = ()
     #: The properties on which constants in the query depend; None: any.
     constants: frozenset[str] | None = frozenset()
+    #: The variables that events share by all the values that each of them has.
+    related: frozenset[str] = frozenset()
+    #: Those for which an equality says the same, as long as no event has several values.
+    single: frozenset[str] = frozenset()
     #: The version of the knowledge by which it is judged.
     version: int = 0
 
     @property
     def lookups(self) -> tuple[PartLookup, ...]:
         return tuple(lookup for lookup in self.checked.lookups if isinstance(lookup, PartLookup))
+
+    def fits(self, lookup: Lookup, every: Iterable[tuple[Row, ...] | None]) -> bool:
+        """Whether nothing in these rows of a lookup has several values where it is judged as one that has not."""
+        own = enumerate(lookup.columns)
+        places = [at for at, column in own if column[0] in (TERM, VALUE) and column[1:] in self.single]
+        return not places or all(len({tuple(row[at] for at in places) for row in rows or ()}) < 2 for rows in every)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no event can have several values where it is judged as one that has not."""
+        shares = {kind + name for name in self.single for kind in (TERM, VALUE)}
+        return all(
+            look.table.complete and self.fits(look, (look.table.otherwise, *look.table.rows.values()))
+            for look in self.lookups
+            if shares & set(look.columns)
+        )
 
     def at(self, version: int) -> Semantic:
         """The same, judged by another version."""
@@ -84,8 +104,19 @@ def lower(
     """
     knowledge.prepare()  # a store that was opened on disk can only be read, and roots are put beside it
     types = {} if like is None else {place: known.type for place, known in like.checked.attributes.items()}
+    tables = {} if tables is None else tables
+    related = frozenset() if like is None else like.related
     with knowledge.reading():
-        return _Lowering(checked, knowledge, annotations, mode, {} if tables is None else tables, types).run()
+        while True:
+            filled = dict(tables)
+            lowering = _Lowering(checked, knowledge, annotations, mode, filled, types, related)
+            lowered = lowering.run()
+            if lowered.is_single:
+                tables.update(filled)
+                return lowered
+            # What is shared with one of them is judged together with it.
+            several = frozenset(n for names in lowering.connected() for n in names if names & lowered.single)
+            related |= several - lowering.readings
 
 
 @dataclass
@@ -97,6 +128,8 @@ class _Lowering:
     tables: dict[str, Table]
     #: What attributes were before; they stay so.
     types: Mapping[tuple[str, str], ValueType] = field(default_factory=dict)
+    #: The variables that events share by all the values that each of them has.
+    related: frozenset[str] = frozenset()
     asked: list[Element] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
@@ -106,6 +139,8 @@ class _Lowering:
     attributes: dict[tuple[str, str], Resolved] = field(default_factory=dict)
     #: What stands for a PATH variable as a value: for each event variable that has it.
     values: dict[str, dict[str, Attribute]] = field(default_factory=dict)
+    #: Those that a reading is for some event, so that it has one value.
+    readings: set[str] = field(default_factory=set)
     flags: dict[str, Expression] = field(default_factory=dict)
 
     def run(self) -> Semantic:
@@ -114,13 +149,25 @@ class _Lowering:
         for part in paths.parts:
             self._part(part)
         for name, owners in paths.shared.items():
-            own = [self._term(owner, name) for owner in owners]
-            self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
-        self.joins += [self._rewritten(compared) for compared in paths.compared]
+            if name not in self.related:
+                own = [self._term(owner, name) for owner in owners]
+                self.joins += [syntax.Compare("=", one, other) for i, one in enumerate(own) for other in own[i + 1 :]]
+        judged_by_all = self.related & self._compared
+        apart = [c for c in paths.compared if not judged_by_all & set(syntax.variables(c))]
+        self.joins += [self._rewritten(compared) for compared in apart]
         self.joins += [self._condition(condition) for condition in paths.conditions]
         constants = properties_of(self.asked, self.checked.prefixes)
         version = self.knowledge.version
-        return Semantic(self._lowered(), self.checked, tuple(self.steps), tuple(self.warnings), constants, version)
+        return Semantic(
+            self._lowered(),
+            self.checked,
+            tuple(self.steps),
+            tuple(self.warnings),
+            constants,
+            self.related,
+            self._one_by_one() - self.related - self.readings,
+            version,
+        )
 
     # parts
 
@@ -141,6 +188,7 @@ class _Lowering:
         self.filters += rewritten.filters
         for name, attribute in rewritten.columns.items():
             self.values.setdefault(name, {})[str(part.variable)] = attribute
+            self.readings.add(name)
         if rewritten.part.groups:
             self._look_up(rewritten.part, str(part.variable), is_never=never is not None)
 
@@ -243,9 +291,108 @@ class _Lowering:
         if part.flag is not None:
             return [FLAG + part.flag]
         shared = self.checked.paths.shared
-        used = self._used | {name for c in self.checked.paths.compared for name in syntax.variables(c)}
+        compared = {n for c in self.checked.paths.compared for n in syntax.variables(c)}
+        used = self._used | (compared - (self._compared & self.related))
         found = [VALUE + name for name in part.columns if name in used]
-        return found + [TERM + name for name in part.columns if name in shared]
+        found += [TERM + name for name in part.columns if name in shared and name not in self.related]
+        if names := self._related_in(part):
+            found.append(RELATED + " ".join(names))
+            if self._is_chosen_first(part) and any(column[0] == VALUE for column in found):
+                found.append(RELATED_AT_ALL + " ".join(names))
+        return found
+
+    # what events share
+
+    def connected(self) -> list[frozenset[str]]:
+        """The variables that events share, together where a part has several of them."""
+        paths = self.checked.paths
+        joined = paths.shared.keys() | self._compared
+        together = [joined & set(part.columns) for part in paths.parts]
+        together += [joined & set(syntax.variables(compared)) for compared in paths.compared]
+        groups: list[frozenset[str]] = []
+        for own in map(frozenset, together):
+            apart = [group for group in groups if not group & own]
+            groups = [*apart, own.union(*(group for group in groups if group & own))] if own else groups
+        return groups
+
+    @property
+    def _compared(self) -> set[str]:
+        """The variables that PATHs compare, one event's with another's, where none of them is used outside."""
+        paths, found = self.checked.paths, set[str]()
+        for names in map(syntax.variables, paths.compared):
+            if not self._used & set(names) and all(len(paths.owners(name)) == 1 for name in names):
+                found.update(names)
+        return found
+
+    def _owners(self, names: frozenset[str]) -> list[str]:
+        owning = {owner for name in names for owner in self.checked.paths.owners(name)}
+        return [v for v in self.checked.event_variables if v in owning]
+
+    def _one_by_one(self) -> frozenset[str]:
+        """The variables of which an event with several values can't stand there once for each.
+
+        In other steps every event is tried with every other; these take the first, or all, or ask whether there is one.
+        """
+        query = self.checked.query
+        steps = (syntax.Maybe, syntax.Many, syntax.Absent)
+        taking = {v for s in query.seq if isinstance(s, steps) for v in step_variables(s)}
+        groups = self.connected()
+        return frozenset(
+            name for names in groups if query.match == "NEXT" or taking & set(self._owners(names)) for name in names
+        )
+
+    def _related_in(self, part: Part) -> tuple[str, ...]:
+        own, paths = self.related & set(part.columns), self.checked.paths
+        compared = [VALUE + name for name in own & self._compared]
+        return tuple(sorted([*(name for name in own if name in paths.shared), *compared]))
+
+    def _is_chosen_first(self, part: Part) -> bool:
+        """Whether events are chosen by all that is known of them, and only then the values that are used outside.
+
+        Not where a JOIN demands something of these values, as they are chosen with them.
+        """
+        names = next(names for names in self.connected() if names & set(part.columns))
+        query, owners = self.checked.query, self._owners(names)
+        demanded = {n for c in (*query.joins, *self.checked.paths.compared) for n in syntax.variables(c)}
+        demanded -= self._compared
+        own = {n for p in self.checked.paths.parts if set(p.columns) & names for n in p.columns}
+        maybes = {s.variable for s in query.seq if isinstance(s, syntax.Maybe)}
+        return (query.match == "NEXT" or bool(maybes & set(owners))) and not demanded & own
+
+    def _relations(self) -> Iterator[Related]:
+        for names in self.connected():
+            if not names & self.related:
+                continue
+            own = {str(p.variable): p for p in self.checked.paths.parts if names & set(p.columns)}
+            settled, chosen = [], []
+            for variable, part in own.items():
+                shared = self._related_in(part)
+                text = " ".join(shared)
+                if (variable, RELATED + text) not in self.attributes:
+                    continue
+                settled.append((Attribute(variable, RELATED + text), shared))
+                is_split = (variable, RELATED_AT_ALL + text) in self.attributes
+                chosen.append((Attribute(variable, (RELATED_AT_ALL if is_split else RELATED) + text), shared))
+            compared = tuple(self._comparisons(names))
+            if settled == chosen:
+                yield Related("always", tuple(settled), compared)
+            else:
+                yield Related("chosen", tuple(chosen), compared)
+                yield Related("settled", tuple(settled), compared)
+
+    def _comparisons(self, names: frozenset[str]) -> Iterator[tuple[syntax.Sign, str | Attribute, str | Attribute]]:
+        def side(e: Expression) -> str | Attribute:
+            assert isinstance(e, syntax.Variable)
+            if e.name in self.related & self._compared:
+                return VALUE + e.name
+            value = self._value(e.name, e.span)
+            assert isinstance(value, Attribute)
+            return value
+
+        for condition in self.checked.paths.compared:
+            if names & self.related & self._compared & set(syntax.variables(condition)):
+                assert isinstance(condition, syntax.Compare)
+                yield condition.sign, side(condition.left), side(condition.right)
 
     # names
 
@@ -356,6 +503,7 @@ class _Lowering:
             origin=query,
             lookups=tuple(self.lookups),
             used={name: self._value(name, None) for name in sorted(self._used)},
+            related=tuple(self._relations()),
         )
 
     def _output(self, output: Output) -> Output:
