@@ -172,9 +172,10 @@ def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) ->
         )
     start, end = int(word.start_pos or 0), int(word.end_pos or 0)
     shown = word if len(word) <= 30 else word[:27] + "..."
-    return Diagnostic(
-        "error", "syntax", f"{wanted}, found '{shown}'", text.span(start, end), _clause_hint(clause[0].kind)
-    )
+    hint = _clause_hint(clause[0].kind)
+    if word.type == "NAME" and "$END" in fault.expected:
+        hint = suggestion(word.upper(), CLAUSES) or hint
+    return Diagnostic("error", "syntax", f"{wanted}, found '{shown}'", text.span(start, end), hint)
 
 
 _FORMS: Final = {
