@@ -147,7 +147,12 @@ def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -
     kind = "path" if first.kind == "LPAR" else first.kind.lower()
     try:
         tree = _grammar().parse(cast(str, clause), start=f"{kind}_clause")
-        return _Builder(text, problems).transform(tree)
+        builder = _Builder(text, problems)
+        parsed = builder.transform(tree)
+        builder.refuse_too_large()
+        return parsed
+    except _Fault as fault:
+        return fault.diagnostic
     except lark.UnexpectedToken as fault:
         return _unexpected(fault, clause, text)
     except lark.exceptions.VisitError as fault:
@@ -245,6 +250,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         super().__init__()
         self._text = text
         self._problems = problems
+        self._too_large: list[lark.Token] = []
 
     # what the methods share
 
@@ -270,9 +276,14 @@ class _Builder(lark.Transformer[lark.Token, Any]):
             raise self._fail("duration", "a window of no size never holds anything", self._at(token), hint)
         return width
 
-    def _int(self, token: lark.Token) -> int:
-        value = int(token) if len(token) <= 25 else INT64_MAX + 1
-        if value > INT64_MAX:
+    def refuse_too_large(self) -> None:
+        """Refuse what only a sign would have made right."""
+        for token in self._too_large:
+            self._int(token)
+
+    def _int(self, token: lark.Token, greatest: int = INT64_MAX) -> int:
+        value = int(token) if len(token) <= 25 else INT64_MAX + 2
+        if value > greatest:
             hint = f"the largest whole number is {INT64_MAX}; a float reaches further: 1e19"
             raise self._fail("out-of-range", f"'{token[:30]}' does not fit in 64 bits", self._at(token), hint)
         return value
@@ -471,10 +482,16 @@ class _Builder(lark.Transformer[lark.Token, Any]):
 
     def negation(self, meta: Any, parts: list[Any]) -> Any:
         operand = parts[-1]
+        if _is(operand, INT64_MAX + 1):
+            self._too_large.pop()  # with its sign it is the least of all ints
         if len(parts) - 1 > MAX_DEPTH:
             raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta), _IN_PARTS)
         for _ in parts[:-1]:
-            if isinstance(operand, syntax.Constant) and operand.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION):
+            if (
+                isinstance(operand, syntax.Constant)
+                and operand.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION)
+                and not _is(operand, -INT64_MAX - 1)
+            ):
                 operand = replace(operand, value=-cast(float, operand.value), span=self._span(meta))
             else:
                 operand = syntax.Negative(operand, self._span(meta))
@@ -490,7 +507,10 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         return syntax.Variable(_variable(parts[0]), self._span(meta))
 
     def int_constant(self, meta: Any, parts: list[Any]) -> Any:
-        return syntax.Constant(Kind.INT, self._int(parts[0]), self._span(meta))
+        value = self._int(parts[0], INT64_MAX + 1)
+        if value > INT64_MAX:
+            self._too_large.append(parts[0])
+        return syntax.Constant(Kind.INT, value, self._span(meta))
 
     def float_constant(self, meta: Any, parts: list[Any]) -> Any:
         value = float(parts[0])
@@ -534,6 +554,10 @@ class _Builder(lark.Transformer[lark.Token, Any]):
                 raise self._fail("wrong-count", f"{name} takes one argument", self._span(meta), hint)
             return syntax.Aggregate(name, arguments[0], self._span(meta))
         return syntax.Call(name, arguments, self._span(meta))
+
+
+def _is(expression: Expression, value: int) -> bool:
+    return isinstance(expression, syntax.Constant) and expression.kind is Kind.INT and expression.value == value
 
 
 def _variable(token: str) -> str:
