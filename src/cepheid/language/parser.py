@@ -164,7 +164,9 @@ def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -
 def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) -> Diagnostic:
     expected = {_shown(name) for name in fault.expected}
     listed = sorted(e for e in expected if e)
-    if len(listed) <= 8:
+    if "NAME" in fault.expected and not fault.expected & {"VARIABLE", "$END", "DOT", "PNAME"}:
+        wanted = "expected a name"
+    elif len(listed) <= 8:
         wanted = f"expected {_alternatives(listed)}"
     else:
         wanted = "expected a value" if "VARIABLE" in fault.expected else "expected an operator or the end of the value"
