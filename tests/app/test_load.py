@@ -128,7 +128,7 @@ def test_errors_in_an_included_file_point_into_it(tmp_path: Path, monkeypatch: p
         ("text: SELECT ?e.y", "app.yaml:5:18"),
         ("text: 'SELECT ?e.y'", "app.yaml:5:19"),
         ("text: |\n      # a comment\n      SELECT ?e.x\n      FILTER (?e.y > 5)", "app.yaml:8:15"),
-        ("text: >\n      SELECT ?e.y\n      FILTER (?e.x > 5)", "app.yaml:5:11"),
+        ("text: >\n      SELECT ?e.y\n      FILTER (?e.x > 5)", "app.yaml:6:14"),
         ("file: q.chi", "q.chi:2:9"),
     ],
 )

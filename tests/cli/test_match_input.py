@@ -198,6 +198,7 @@ def test_e3_int_and_float_are_float_and_other_mixtures_name_both_lines(tmp_path:
 
 def test_e3_input_without_events_has_no_stream_unless_from_names_one(tmp_path: Path) -> None:
     assert "there is no FROM, and no stream in the input (rule Q1)" in match(tmp_path, "SELECT ?e.id")
+    assert "events.jsonl:1: dead letter: not JSON" in match(tmp_path, "SELECT ?e.id", "not json"), "why there is none"
     assert match(tmp_path, "SELECT ?e.id FROM (?e, flow)", "", "  ") == ([], "")
     assert match(tmp_path, "SELECT ?e.x", app=APPLICATION) == ([], "")
 

@@ -94,12 +94,13 @@ def _normalised(sections: ApplicationSection, graph: Graph, folder: Path) -> Gra
     if sections.knowledge is None or not _names_other_properties(graph):
         return graph
     from cepheid.app.known import known
+    from cepheid.knowledge.errors import KnowledgeError
     from cepheid.plan.path_normalisation import normalise
 
     try:
         found = known(Application(sections, graph, folder))
-    except Rejected:
-        return graph  # said where the knowledge itself is asked for
+    except (Rejected, KnowledgeError):
+        return graph  # said where the knowledge itself is asked for, or of the annotation
     return graph if found is None else replace(graph, properties=normalise(graph.properties, found.knowledge))
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cepheid.app.schema import AnnotationSection, ApplicationSection, KafkaSink, QuerySection, StreamSection
 from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")
-#: What may stand after the prefix.
-_LOCAL: Final = re.compile(r"[^\x00-\x20<>\"{}|^`\\]*")
+#: What an IRI is made of (RFC 3987): brackets only in the address of a host, # once.
+_CHARACTERS: Final = r"(?:[^\x00-\x20<>\"{}|^`\\\[\]%#\x7f-\x9f]|%[0-9A-Fa-f]{2})*"
+_ABSOLUTE: Final = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_CHARACTERS}(?:#{_CHARACTERS})?",
+)
 #: Prefixes that need no declaration.
 WELL_KNOWN_PREFIXES: Final = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
@@ -115,16 +117,18 @@ def _annotation(annotation: AnnotationSection, where: Path, prefixes: Mapping[st
             yield from _prefix(text, (*where, field), prefixes)
 
 
-def _prefix(text: str, where: Path, prefixes: Iterable[str]) -> Iterator[Problem]:
+def _prefix(text: str, where: Path, prefixes: Mapping[str, str]) -> Iterator[Problem]:
     prefix, colon, rest = text.partition(":")
+    stands_for = prefixes.get(prefix) if not rest.startswith("//") else None
+    iri = text.strip().removeprefix("<").removesuffix(">") if stands_for is None else stands_for + rest
     if not colon:
         hint = f"such as brick:{text.strip() or 'value'}, with a prefix of `prefixes`"
         yield error("no-prefix", f"'{text}' is neither prefix:name nor an IRI", where, hint)
-    elif prefix not in set(prefixes) and not rest.startswith("//") and prefix not in ("urn", "http", "https"):
+    elif prefix not in prefixes and not rest.startswith("//") and prefix not in ("urn", "http", "https"):
         hint = suggestion(prefix, prefixes) or f"declare it: `prefixes: {{{prefix}: http://example.org/plant#}}`"
         yield error("unknown-prefix", f"unknown prefix '{prefix}'", where, hint)
-    elif not _LOCAL.fullmatch(rest.replace("{value}", "").removesuffix(">")):
-        hint = 'it has no spaces and none of <>"{}|^`\\; write %20 for a space'
+    elif not _ABSOLUTE.fullmatch(iri.replace("{value}", "")) and _ABSOLUTE.fullmatch(stands_for or "x:"):
+        hint = 'it has no spaces, none of <>"{}[]|^`\\ and # once; write %20 for a space'
         yield error("not-an-iri", f"'{text}' is not an IRI", where, hint)
 
 

@@ -131,7 +131,7 @@ class Document:
         return Span(self.source, line + 1, column + 1, end_line + 1, end_column + 1)
 
     def span_inside(self, location: Location, inside: Span) -> Span:
-        """The place in this file of a place in the text at a location; of the whole text where lines were folded."""
+        """The place in this file of a place in the text at a location, however that text is quoted or folded."""
         node = self.root
         for step in location:
             found = _child(node, step)
@@ -140,26 +140,66 @@ class Document:
         whole = self.span_of(node)
         if not isinstance(node, _Scalar):
             return whole
-        line, column = node.start
-        if node.style == "|":
-            first = next((n for n, text in enumerate(node.value.splitlines(), line + 2) if text.strip()), line + 2)
-            written = self.source.line(first)
-            down, right = line + 1, len(written) - len(written.lstrip(" "))
-        elif line == node.end[0] and node.value in self.source.line(line + 1):
-            down, right = line, column + (1 if node.style else 0)
-        else:
+        places = _written(node, self.source)
+        lines = node.value.split("\n")
+
+        def before(line: int, column: int) -> int:
+            return sum(len("".join(text.split())) for text in (*lines[: line - 1], lines[line - 1][: column - 1]))
+
+        if not places or max(inside.line, inside.end_line) > len(lines):
             return whole
-        return Span(
-            self.source,
-            inside.line + down,
-            inside.column + right,
-            inside.end_line + down,
-            inside.end_column + right,
-        )
+        first, last = before(inside.line, inside.column), before(inside.end_line, inside.end_column)
+        stands = lines[inside.line - 1][inside.column - 1 : inside.column].strip()
+        begins = stands or first == 0
+        line, column = places[first] if begins else (places[first - 1][0], places[first - 1][1] + 1)
+        end_line, end_column = places[last - 1] if last > first else (line, column)
+        return Span(self.source, line + 1, column + 1, end_line + 1, end_column + 2)
 
     def values(self, environment: Mapping[str, str]) -> Plain:
         """The plain values, variables filled in. Faults go to `problems`."""
         return None if self.root is None else _Values(self, environment).of(self.root, ())
+
+
+#: What stands for another character in text in quotes.
+_ESCAPE: Final = {
+    "'": re.compile("''"),
+    '"': re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL),
+}
+
+
+def _written(node: _Scalar, source: Source) -> list[_Place]:
+    """Where each character of a text that is no blank stands; none if that can't be told.
+
+    Folding and indentation change nothing but blanks, so that the others follow each other as they are written.
+    """
+    wanted = "".join(node.value.split())
+    line, column = node.start
+    if node.style in ("|", ">"):
+        line, column = line + 1, 0
+    elif node.style:
+        column += 1
+    escape = _ESCAPE.get(node.style or "")
+    places: list[_Place] = []
+    for number in range(line, node.end[0] + 1):
+        text = source.line(number + 1)
+        while column < len(text) and len(places) < len(wanted):
+            escaped = escape.match(text, column) if escape else None
+            length = escaped.end() - column if escaped else 1
+            meant = _meant(escaped.group()) if escaped else text[column]
+            if not meant.isspace():
+                if meant != wanted[len(places)]:
+                    return []
+                places.append((number, column))
+            column += length
+        column = 0
+    return places if len(places) == len(wanted) else []
+
+
+def _meant(escaped: str) -> str:
+    """The character that an escape stands for; a blank for every kind of it."""
+    if len(escaped) > 2:
+        return chr(int(escaped[2:], 16))
+    return " " if escaped[1:] in "ntrLNP_ " else escaped[1]
 
 
 def _child(node: _Node | None, step: str | int) -> tuple[_Node | None, _Node] | None:
@@ -211,6 +251,9 @@ _MENDED: Final = {
 
 def _reject(source: Source, place: _Place, what: str, hint: str) -> NoReturn:
     line, column = place
+    lines = source.text.rstrip().split("\n")
+    if line >= len(lines):  # what is missing at the end follows the last words
+        line, column = len(lines) - 1, len(lines[-1])
     span = Span(source, line + 1, column + 1, line + 1, column + 2)
     raise Rejected([Diagnostic("error", "not-yaml", f"not YAML: {what}", span, hint)]) from None
 
@@ -338,6 +381,9 @@ class _Values:
 
     def _scalar(self, node: _Scalar, location: Location) -> Plain:
         text = node.value
+        if "\0" in text:
+            self._fault(node, "wrong-form", "a null character has no meaning here", "take it out")
+            text = text.replace("\0", "")
         # In a flow mapping a variable has to be quoted; alone in its quotes it may still mean a number.
         plain = node.plain or _VARIABLE.fullmatch(text) is not None
         # A query's text is the language's own; everywhere else a user may want the environment.

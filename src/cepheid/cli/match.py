@@ -208,6 +208,15 @@ def _show_letter(letter: DeadLetter) -> None:
     click.echo(f"{letter.source}:{letter.line}: dead letter: {letter.reason}", err=True)
 
 
+def _show_letters(letters: Sequence[DeadLetter]) -> None:
+    for letter in letters[:_SHOWN_LETTERS]:
+        _show_letter(letter)
+    if len(letters) > _SHOWN_LETTERS:
+        codes = Counter(letter.code for letter in letters)
+        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        click.echo(f"{len(letters)} dead letters in all: {counts}", err=True)
+
+
 def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
     """The application's names; without one, what the input shows (rules E3 and Q1)."""
     if app is not None:
@@ -215,6 +224,9 @@ def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: synt
         return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties)
     asked = {name for r in tree.ranges for name in r.streams}
     streams = {stream.name: stream for stream in infer(sources, asked=asked)}
+    if not streams and not asked:
+        # The error that comes of it would not say why no line is an event.
+        _show_letters([letter for letter in read_events(sources, []) if isinstance(letter, DeadLetter)])
     default = next(iter(streams)) if len(streams) == 1 else None
     absent = asked - set(streams)
     if streams and absent and absent == asked:
@@ -265,12 +277,7 @@ def _read(sources: Sequence[EventFile], catalogue: Catalogue, progress: Progress
 
     events = sorted(without_duplicates(fitting()), key=attrgetter("order"))
     progress.erase()
-    for letter in letters[:_SHOWN_LETTERS]:
-        _show_letter(letter)
-    if len(letters) > _SHOWN_LETTERS:
-        codes = Counter(letter.code for letter in letters)
-        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
-        click.echo(f"{len(letters)} dead letters in all: {counts}", err=True)
+    _show_letters(letters)
     return events
 
 

@@ -33,6 +33,8 @@ Kind: TypeAlias = Literal["literal", "template", "lookup", "table"]
 #: The entities of values.
 EntityTable: TypeAlias = Mapping[str, tuple[NamedNode, ...]]
 _VALUE: Final = "{value}"
+#: A character that no one writes, and that an IRI may hold.
+_STANDS_IN: Final = "\ufdcf"
 #: So many broken lines of a table are told; the first few are what a user mends.
 _SHOWN_LINES: Final = 20
 
@@ -209,7 +211,7 @@ def _annotation(
 
 def _template(text: str, prefixes: Mapping[str, str]) -> str:
     # Braces can't stand in an IRI, so the IRI is checked with something harmless in their place.
-    return _VALUE.join(iri_of(text.replace(_VALUE, "\ue000"), prefixes).split("\ue000"))
+    return _VALUE.join(iri_of(text.replace(_VALUE, _STANDS_IN), prefixes).split(_STANDS_IN))
 
 
 def read_tables(streams: Mapping[str, Annotated], prefixes: Mapping[str, str], folder: Path) -> dict[str, EntityTable]:

@@ -22,7 +22,6 @@ XSD: Final = "http://www.w3.org/2001/XMLSchema#"
 
 #: What may stand in an IRI as it is (RFC 3987); % would begin an escape, # and [] have their own meaning.
 _KEPT_IN_IRIS: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '<>"{}|\\^`%[]#')
-_IRI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|\\^`]*")
 
 
 def iri_of(name: str, prefixes: Mapping[str, str]) -> str:
@@ -39,8 +38,11 @@ def iri_of(name: str, prefixes: Mapping[str, str]) -> str:
             raise KnowledgeError(
                 f"unknown prefix in '{name}'", hint or "declare it in `prefixes`, or write the whole IRI"
             )
-    if not _IRI.fullmatch(text):
-        raise KnowledgeError(f"'{name}' is not an IRI", 'it has no spaces and none of <>"{}|^`; write %20 for a space')
+    try:
+        NamedNode(text)
+    except ValueError:
+        hint = 'it has no spaces, none of <>"{}[]|^`\\ and # once; write %20 for a space'
+        raise KnowledgeError(f"'{name}' is not an IRI", hint) from None
     return text
 
 

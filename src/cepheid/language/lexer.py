@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cepheid.language.errors import Diagnostic, Source, Span
 
-#: Words that begin a clause; none of them can stand inside one.
+#: Words that begin a clause; inside one they can only be names.
 CLAUSES: Final = frozenset(
     """PREFIX SELECT FROM WITHIN WHERE FILTER JOIN SEQ WINDOW PATH GROUP HAVING
     MATCH AFTER PRIORITY VALID ALIGN STALE""".split()  # noqa: SIM905
@@ -102,7 +102,22 @@ class Text:
 
 def tokens(text: Text, problems: list[Diagnostic]) -> list[Token]:
     """The words of a text; what is none is reported and passed over."""
-    return list(_Lexer(text, problems).run())
+    words = list(_Lexer(text, problems).run())
+    return [replace(word, kind="NAME") if is_name else word for word, is_name in zip(words, _names(words), strict=True)]
+
+
+def _names(words: Sequence[Token]) -> Iterator[bool]:
+    """For each word whether it is a name although it has a meaning elsewhere: a stream's in FROM, or a value's after AS."""
+    clause = ""
+    for i, word in enumerate(words):
+        before, after = words[i - 1].kind if i else "", words[i + 1].kind if i + 1 < len(words) else ""
+        is_name = word.kind in CLAUSES | WORDS and (
+            (clause == "FROM" and before in ("COMMA", "BAR") and after in ("RPAR", "BAR"))
+            or (before == "AS" and (after in ("", "COMMA") or after in CLAUSES))
+        )
+        if word.kind in CLAUSES and not is_name:
+            clause = word.kind
+        yield is_name
 
 
 class _Lexer:

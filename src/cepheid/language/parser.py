@@ -147,7 +147,12 @@ def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -
     kind = "path" if first.kind == "LPAR" else first.kind.lower()
     try:
         tree = _grammar().parse(cast(str, clause), start=f"{kind}_clause")
-        return _Builder(text, problems).transform(tree)
+        builder = _Builder(text, problems)
+        parsed = builder.transform(tree)
+        builder.refuse_too_large()
+        return parsed
+    except _Fault as fault:
+        return fault.diagnostic
     except lark.UnexpectedToken as fault:
         return _unexpected(fault, clause, text)
     except lark.exceptions.VisitError as fault:
@@ -159,7 +164,9 @@ def _parse_clause(clause: list[Token], text: Text, problems: list[Diagnostic]) -
 def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) -> Diagnostic:
     expected = {_shown(name) for name in fault.expected}
     listed = sorted(e for e in expected if e)
-    if len(listed) <= 8:
+    if "NAME" in fault.expected and not fault.expected & {"VARIABLE", "$END", "DOT", "PNAME"}:
+        wanted = "expected a name"
+    elif len(listed) <= 8:
         wanted = f"expected {_alternatives(listed)}"
     else:
         wanted = "expected a value" if "VARIABLE" in fault.expected else "expected an operator or the end of the value"
@@ -172,9 +179,10 @@ def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) ->
         )
     start, end = int(word.start_pos or 0), int(word.end_pos or 0)
     shown = word if len(word) <= 30 else word[:27] + "..."
-    return Diagnostic(
-        "error", "syntax", f"{wanted}, found '{shown}'", text.span(start, end), _clause_hint(clause[0].kind)
-    )
+    hint = _clause_hint(clause[0].kind)
+    if word.type == "NAME" and "$END" in fault.expected:
+        hint = suggestion(word.upper(), CLAUSES) or hint
+    return Diagnostic("error", "syntax", f"{wanted}, found '{shown}'", text.span(start, end), hint)
 
 
 _FORMS: Final = {
@@ -244,6 +252,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         super().__init__()
         self._text = text
         self._problems = problems
+        self._too_large: list[lark.Token] = []
 
     # what the methods share
 
@@ -269,9 +278,14 @@ class _Builder(lark.Transformer[lark.Token, Any]):
             raise self._fail("duration", "a window of no size never holds anything", self._at(token), hint)
         return width
 
-    def _int(self, token: lark.Token) -> int:
-        value = int(token) if len(token) <= 25 else INT64_MAX + 1
-        if value > INT64_MAX:
+    def refuse_too_large(self) -> None:
+        """Refuse what only a sign would have made right."""
+        for token in self._too_large:
+            self._int(token)
+
+    def _int(self, token: lark.Token, greatest: int = INT64_MAX) -> int:
+        value = int(token) if len(token) <= 25 else INT64_MAX + 2
+        if value > greatest:
             hint = f"the largest whole number is {INT64_MAX}; a float reaches further: 1e19"
             raise self._fail("out-of-range", f"'{token[:30]}' does not fit in 64 bits", self._at(token), hint)
         return value
@@ -470,10 +484,16 @@ class _Builder(lark.Transformer[lark.Token, Any]):
 
     def negation(self, meta: Any, parts: list[Any]) -> Any:
         operand = parts[-1]
+        if _is(operand, INT64_MAX + 1):
+            self._too_large.pop()  # with its sign it is the least of all ints
         if len(parts) - 1 > MAX_DEPTH:
             raise self._fail("too-deep", f"more than {MAX_DEPTH} operators in a row", self._span(meta), _IN_PARTS)
         for _ in parts[:-1]:
-            if isinstance(operand, syntax.Constant) and operand.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION):
+            if (
+                isinstance(operand, syntax.Constant)
+                and operand.kind in (Kind.INT, Kind.FLOAT, Kind.DURATION)
+                and not _is(operand, -INT64_MAX - 1)
+            ):
                 operand = replace(operand, value=-cast(float, operand.value), span=self._span(meta))
             else:
                 operand = syntax.Negative(operand, self._span(meta))
@@ -489,7 +509,10 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         return syntax.Variable(_variable(parts[0]), self._span(meta))
 
     def int_constant(self, meta: Any, parts: list[Any]) -> Any:
-        return syntax.Constant(Kind.INT, self._int(parts[0]), self._span(meta))
+        value = self._int(parts[0], INT64_MAX + 1)
+        if value > INT64_MAX:
+            self._too_large.append(parts[0])
+        return syntax.Constant(Kind.INT, value, self._span(meta))
 
     def float_constant(self, meta: Any, parts: list[Any]) -> Any:
         value = float(parts[0])
@@ -533,6 +556,10 @@ class _Builder(lark.Transformer[lark.Token, Any]):
                 raise self._fail("wrong-count", f"{name} takes one argument", self._span(meta), hint)
             return syntax.Aggregate(name, arguments[0], self._span(meta))
         return syntax.Call(name, arguments, self._span(meta))
+
+
+def _is(expression: Expression, value: int) -> bool:
+    return isinstance(expression, syntax.Constant) and expression.kind is Kind.INT and expression.value == value
 
 
 def _variable(token: str) -> str:
