@@ -221,6 +221,22 @@ def test_divided_or_not_the_matches_are_the_same(spark: SparkSession, kb: Known,
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*in one bucket")
+def test_events_of_a_stream_share_one_of_several_values(spark: SparkSession, kb: Known, tmp_path: Path) -> None:
+    sensors = ("s2", "s3", "s1", "s2", "s9")  # s2 is in two rooms, in one of them with s1
+    rows = [(n, n * SECOND, sensor, 1.0) for n, sensor in enumerate(sensors, 1)]
+    given = spark.createDataFrame(rows, "id long, time long, sensor string, flow double")
+    given.withColumn("time", sf.timestamp_micros("time")).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("id long, time timestamp, sensor string, flow double").parquet(
+        str(tmp_path / "in")
+    )
+    text = f"SELECT ?a.id AS x, ?b.id AS y {SAME_ROOM} MATCH NEXT"
+    found = stream.withWatermark("time", "0 seconds").transform(match(text, knowledge=kb))
+    writer = found.writeStream.format("memory").queryName("sharing").outputMode("append")
+    writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start().awaitTermination()
+    assert sorted((row.select.x, row.select.y) for row in spark.table("sharing").collect()) == [(1, 3), (3, 4)]
+
+
 @pytest.mark.spark
 @given(case=cases() | cases_together())
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
