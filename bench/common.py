@@ -213,4 +213,7 @@ def arguments(description: str | None, peers: Sequence[str] = ()) -> argparse.Na
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
     parser.add_argument("--quick", action="store_true", help="a short form, for a look")
     parser.add_argument("--peer", choices=peers or None, help="measure beside this peer only")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.peer is not None and not peers:
+        parser.error("argument --peer: this experiment has no peers; leave it out")
+    return options

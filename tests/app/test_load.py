@@ -257,3 +257,18 @@ def test_the_generated_documents_are_up_to_date() -> None:
     hint = "run `make docs`"
     assert (ROOT / "docs" / "application.md").read_text() == reference(), hint
     assert json.loads((ROOT / "docs" / "application.schema.json").read_text()) == json_schema(), hint
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("path: a.csv", "csv"),
+        ("path: 'a/*.parquet'", "parquet"),
+        ("path: a", "jsonl"),
+        ("path: a.csv, format: jsonl", "jsonl"),
+    ],
+)
+def test_the_extension_of_a_source_tells_its_format(source: str, told: str, tmp_path: Path) -> None:
+    text = f"name: a\nstreams: {{s: {{attributes: {{x: float}}, source: {{kind: files, {source}}}}}}}\narchive: {{path: x}}\n"
+    found = load(write(tmp_path, app=text)).sections.streams["s"].source
+    assert getattr(found, "format", None) == told

@@ -157,6 +157,9 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_bench_lists_its_experiments_and_names_the_nearest() -> None:
     assert "planner" in cepheid("bench").stdout
+    done = cepheid("bench", "planner", "--peer", "nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "this experiment has no peers" in done.stderr
     done = cepheid("bench", "planer")
     assert done.returncode == 2
     assert "did you mean 'planner'?" in done.stderr

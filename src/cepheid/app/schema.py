@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -19,10 +20,12 @@ from pydantic import (
     PlainValidator,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from cepheid.app.yaml import Text
+from cepheid.model.files import EXTENSIONS
 from cepheid.model.names import suggestion
 from cepheid.model.streams import IMPLIED
 from cepheid.model.time import TimeError, format_duration, parse_duration
@@ -211,7 +214,18 @@ class FilesSource(Section):
 
     kind: Literal["files"]
     path: FilePath = Field(description="A file, a folder or a pattern such as `data/*.jsonl`.")
-    format: Literal["jsonl", "csv", "parquet"] = Field("jsonl", description="How the records are written.")
+    format: Literal["jsonl", "csv", "parquet"] = Field(
+        "jsonl", description="How the records are written, if the extension in `path` does not tell."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _told_by_extension(cls, given: object) -> object:
+        """A path that ends in .csv, read as lines of JSON, would give nothing but dead letters."""
+        if isinstance(given, dict) and "format" not in given and isinstance(given.get("path"), str):
+            found = EXTENSIONS.get(Path(given["path"].removesuffix(".gz")).suffix.lower())
+            return given if found is None else {**given, "format": found}
+        return given
 
 
 class RateSource(Section):

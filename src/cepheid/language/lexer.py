@@ -107,7 +107,7 @@ def tokens(text: Text, problems: list[Diagnostic]) -> list[Token]:
 
 
 def _names(words: Sequence[Token]) -> Iterator[bool]:
-    """For each word whether it is a name although it has a meaning elsewhere: a stream's in FROM, or a value's after AS."""
+    """For each word whether it is a name here, whatever it means elsewhere: a stream in FROM, or a value after AS."""
     clause = ""
     for i, word in enumerate(words):
         before, after = words[i - 1].kind if i else "", words[i + 1].kind if i + 1 < len(words) else ""
