@@ -136,7 +136,9 @@ def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
         until(lambda: len(ids(tmp_path / "archive" / "_matches" / "strong")) == len(strong), process, tmp_path)
         hang_up(tmp_path, process, APP, "removed: strong", "the application was applied")
     assert process.returncode == 0
-    assert "the pipeline died with code -9, and is started again" in (tmp_path / "said").read_text()
+    said = (tmp_path / "said").read_text()
+    assert "the pipeline died with code -9, and is started again" in said
+    assert said.rindex("stopping\n") < said.rindex("stopped; the next start goes on from here\n")
 
 
 def test_a_wrong_application_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -27,11 +27,16 @@ def command() -> None:
     """Look at an application's archive, compact it, and take events out of it as files."""
 
 
-@command.command()
+@command.command(short_help="Say what it holds.")
 @click.argument("app", type=click.Path())
 @on_cluster
 def stats(app: str, conf: dict[str, str]) -> None:
-    """Say what the archive of APP holds: events and dead letters, since when, in how many files."""
+    """Say what the archive of APP holds: events and dead letters, since when, in how many files.
+
+    \b
+    Example:
+      cepheid archive stats plant.yaml
+    """
     application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import stats
 
@@ -43,13 +48,17 @@ def stats(app: str, conf: dict[str, str]) -> None:
         click.echo(f"{table.table:24} {figures}  {span}")
 
 
-@command.command()
+@command.command(short_help="Make large files of small ones.")
 @click.argument("app", type=click.Path())
 @on_cluster
 def compact(app: str, conf: dict[str, str]) -> None:
     """Make large files of small ones in the archive of APP, and remove what is older than `archive: {retain: ...}`.
 
     Others may read and write meanwhile.
+
+    \b
+    Example:
+      cepheid archive compact plant.yaml
     """
     application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import compact, remove_before
@@ -64,12 +73,17 @@ def compact(app: str, conf: dict[str, str]) -> None:
         click.echo(f"{table}: {was:,} files, now {now:,}")
 
 
-@command.command("dead-letters")
+@command.command("dead-letters", short_help="Show what was refused, and why.")
 @click.argument("app", type=click.Path())
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Show so many.")
 @on_cluster
 def dead_letters(app: str, limit: int, conf: dict[str, str]) -> None:
-    """Show the newest records of APP that fit no stream: why, where they came from, and what they are."""
+    """Show the newest records of APP that fit no stream: why, where they came from, and what they are.
+
+    \b
+    Example:
+      cepheid archive dead-letters plant.yaml --limit 5
+    """
     application, archive, spark = _opened(app, conf)
     from pyspark.sql import functions as sf
 
@@ -91,7 +105,7 @@ def _place(source: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path is not None and path.is_relative_to(folder) else source
 
 
-@command.command()
+@command.command(short_help="Write events to files.")
 @click.argument("app", type=click.Path())
 @click.argument("stream")
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -108,7 +122,12 @@ def export(
     form: Literal["jsonl", "csv", "parquet"],
     conf: dict[str, str],
 ) -> None:
-    """Write the archived events of STREAM to files in a new FOLDER, without late ones, which take part in no query."""
+    """Write the archived events of STREAM to files in a new FOLDER, without late ones, which take part in no query.
+
+    \b
+    Example:
+      cepheid archive export plant.yaml air folder --from 2012-05-07 --to 2012-05-08
+    """
     if folder.exists():
         raise click.UsageError(f"{folder} exists; name a new folder")
     application = load(app)

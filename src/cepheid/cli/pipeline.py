@@ -36,6 +36,10 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
 
     Events come from the log of the application's service and from files. On SIGHUP it goes on with what is in APP now:
     queries come and go, and the others notice nothing.
+
+    \b
+    Example:
+      cepheid pipeline plant.yaml --once
     """
     application = load(app)
     stopped = heard()

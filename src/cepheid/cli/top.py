@@ -32,7 +32,12 @@ _RARE: Final = {"stale", "relative", "expired", "replaced", "delivered"}
     " Perfetto (ui.perfetto.dev) opens, and end.",
 )
 def command(app: str, once: bool, every: float, trace: Path | None) -> None:
-    """Show levels, consumers, queries and operators of the running service of the application file APP."""
+    """Show levels, consumers, queries and operators of the running service of the application file APP.
+
+    \b
+    Example:
+      cepheid top plant.yaml
+    """
     application = load(app)
     address = consumers_address(application)
     token = os.environ.get("CEPHEID_TOKEN")
@@ -51,8 +56,9 @@ def command(app: str, once: bool, every: float, trace: Path | None) -> None:
             return
         _watch(look, every, stats)
     except (OSError, RefusedByService) as failed:
+        reason = (failed.strerror if isinstance(failed, OSError) else None) or failed
         raise click.ClickException(
-            f"no service answers at {address} ({failed}); start it: cepheid service {app}"
+            f"no service answers at {address} ({reason}); start it: cepheid service {app}"
         ) from None
 
 
