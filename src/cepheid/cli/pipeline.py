@@ -64,6 +64,8 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
 
 def _watch(pipeline: Pipeline, app: str, stopped: socket.socket) -> None:
     """Looks after the parts until a signal says to stop."""
+    # Spark has put a handler of its own there, which would break off what is under way.
+    signal.signal(signal.SIGINT, lambda *_: None)
     since_word = 0.0
     said: list[str] = []
     while True:
