@@ -272,11 +272,11 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         assert all(
             word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20", "1 dead letters")
         )
-        # The matches of the query: how many a second, and how long they took.
+        # The matches of the query: how many in all and a second, and how long they took; nothing was shed or lost.
         (row,) = (line for line in drawn.splitlines() if "strong" in line)
         latency = stats["queries"]["strong"]["latency"]
         wanted = [f"{latency[f'{name}_ns'] / 1e6:.3f} ms" for name in ("p50", "p99", "max")]
-        assert re.split(r"\s*│\s*", row.strip("│ "))[1:] == ["0/s", "0", "0", *wanted]
+        assert re.split(r"\s*│\s*", row.strip("│ "))[1:] == [f"{stats['queries']['strong']['found']:,}", "0/s", *wanted]
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"

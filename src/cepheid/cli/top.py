@@ -18,7 +18,7 @@ from cepheid.service.metrics import count_of
 
 _PARTS: Final = ("levels", "consumers", "queries", "operators")
 #: Columns that are shown where there is something to show: a terminal is narrow.
-_RARE: Final = {"stale", "relative", "expired", "replaced", "delivered"}
+_RARE: Final = {"stale", "relative", "expired", "replaced", "delivered", "shed", "lost", "failed"}
 
 
 @click.command()
@@ -141,7 +141,8 @@ def _row(
             }
         case "queries":
             return {
-                "matches": rate("found"),
+                "matches": f"{book['found']:,}",
+                "now": rate("found"),
                 **counts("stale", "shed", "lost"),
                 **times("latency"),
             }
