@@ -145,7 +145,34 @@ def test_help_lists_every_command() -> None:
     assert done.returncode == 0
     assert all(command in done.stdout for command in COMMANDS)
     for command in COMMANDS:
-        assert cepheid(command, "--help").returncode == 0
+        done = cepheid(command, "--help", COLUMNS="80")
+        assert done.returncode == 0
+        assert "Example" in done.stdout or "Commands:" in done.stdout, command
+        assert max(map(len, done.stdout.splitlines())) <= 80, command
+        assert "..." not in done.stdout.partition("Commands:")[2], f"{command}: a line of help that is cut"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("match plant.yaml --events none.jsonl", "this looks like an application, and a query is wanted"),
+        ("match monday.jsonl --events rising.chi", "takes this one as --events"),
+        ("fmt plant.yaml", "this looks like an application, and a query is wanted"),
+    ],
+)
+def test_a_file_of_another_kind_in_the_place_of_a_query_is_one_error(arguments: str, said: str, tmp_path: Path) -> None:
+    for name in ("plant.yaml", "monday.jsonl"):
+        (tmp_path / name).write_text("name: plant\nstreams: {air: {attributes: {flow: float}}}\n")
+    done = cepheid(*arguments.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("error:") == 1
+    assert said in done.stderr
+
+
+def test_a_query_behind_an_option_that_takes_many_names_is_told_where_to_stand() -> None:
+    done = cepheid("match", "--events", "monday.jsonl", "rising.chi")
+    assert done.returncode == 2
+    assert "no QUERY: an option takes all names behind it, so give QUERY first" in done.stderr
 
 
 def test_a_closed_pipe_is_no_error() -> None:

@@ -16,10 +16,13 @@ from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
-from cepheid.cli.pipeline import table
+from cepheid.app import load
+from cepheid.cli.pipeline import _watch, table
 from cepheid.cli.run import command
-from cepheid.history.pipeline import Status
+from cepheid.cli.signals import heard
+from cepheid.history.pipeline import Pipeline, Status
 from cepheid.model.events import Event
 from cepheid.service.client import ConsumerClient
 from cepheid.service.received import Received
@@ -136,7 +139,9 @@ def test_an_application_runs_through_a_kill_of_spark(tmp_path: Path) -> None:
         until(lambda: len(ids(tmp_path / "archive" / "_matches" / "strong")) == len(strong), process, tmp_path)
         hang_up(tmp_path, process, APP, "removed: strong", "the application was applied")
     assert process.returncode == 0
-    assert "the pipeline died with code -9, and is started again" in (tmp_path / "said").read_text()
+    said = (tmp_path / "said").read_text()
+    assert "the pipeline died with code -9, and is started again" in said
+    assert said.rindex("stopping\n") < said.rindex("stopped; the next start goes on from here\n")
 
 
 def test_a_wrong_application_is_told_before_anything_starts(tmp_path: Path) -> None:
@@ -145,6 +150,28 @@ def test_a_wrong_application_is_told_before_anything_starts(tmp_path: Path) -> N
     assert result.exception is not None
     assert "flo" in str(result.exception)
     assert not (tmp_path / "log").exists()
+
+
+def test_an_interrupt_of_the_pipeline_breaks_nothing_off(spark: SparkSession, tmp_path: Path) -> None:
+    app = tmp_path / "app.yaml"
+    (tmp_path / "in").mkdir()
+    app.write_text(
+        "name: plant\narchive: {path: archive}\n"
+        "streams: {air: {attributes: {flow: float}, source: {kind: files, path: in}}}\n"
+    )
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    stopped = heard()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own raises likewise
+    try:
+        with Pipeline(spark, load(app)) as pipeline:
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            _watch(pipeline, str(app), stopped)
+            assert [status.state for status in pipeline.status()] == ["running"]
+    finally:
+        os.close(signal.set_wakeup_fd(-1))
+        stopped.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_the_table_of_parts() -> None:

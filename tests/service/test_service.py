@@ -24,7 +24,7 @@ import pytest
 from rich.console import Console
 
 from cepheid.app import load
-from cepheid.cli.top import view
+from cepheid.cli.top import milliseconds, view
 from cepheid.model.events import Event
 from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
 from cepheid.service.engine import Engine
@@ -272,11 +272,11 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         assert all(
             word in drawn for word in ("levels", "consumers", "alarm", "0/s", "log: offset 20", "1 dead letters")
         )
-        # The matches of the query: how many a second, and how long they took.
+        # The matches of the query: how many in all and a second, and how long they took; nothing was shed or lost.
         (row,) = (line for line in drawn.splitlines() if "strong" in line)
         latency = stats["queries"]["strong"]["latency"]
-        wanted = [f"{latency[f'{name}_ns'] / 1e6:.3f} ms" for name in ("p50", "p99", "max")]
-        assert re.split(r"\s*│\s*", row.strip("│ "))[1:] == ["0/s", "0", "0", *wanted]
+        wanted = [milliseconds(latency[f"{name}_ns"]) for name in ("p50", "p99", "max")]
+        assert row.split()[1:] == [f"{stats['queries']['strong']['found']:,}", "0/s", *wanted]
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"
@@ -315,6 +315,31 @@ def test_the_page_for_prometheus_asks_for_the_token() -> None:
                 urllib.request.urlopen(urllib.request.Request(url, headers=headers))
         with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer secret"})) as answer:
             assert answer.status == 200
+
+
+def test_top_fits_a_terminal_of_80_columns() -> None:
+    times = {
+        f"{name}_ns": nanoseconds for name, nanoseconds in (("p50", 42_000), ("p99", 12_345_678), ("max", 1969866000))
+    }
+    counts = dict.fromkeys(("stale", "expired", "shed", "lost", "replaced", "failed", "relative"), 12_345)
+    common = {
+        **counts,
+        "latency": times,
+        "run": times,
+        "level": "background",
+        "fired": 1,
+        "came": 1,
+        "found": 1_234_567,
+    }
+    book = {**common, "waiting": 200, "input": 0, "pending": 0}
+    stats = {"application": "campus", "delivered": {"maintenance": {"sent": 1_234_567}}}
+    parts = {part: {"maintenance": book} for part in ("levels", "consumers", "queries", "operators")}
+    console = Console(width=80, file=io.StringIO())
+    console.print(view({}, {**stats, **parts}, 1.0))
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]
+    assert drawn.count("maintenance") == 4
+    assert "…" not in drawn
+    assert drawn.count("0.042") == drawn.count("12.3 ") == drawn.count("1,970") == 4
 
 
 def test_top_without_a_service_says_what_to_do(tmp_path: Path) -> None:

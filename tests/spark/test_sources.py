@@ -74,3 +74,10 @@ def test_a_path_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
 def test_csv_and_parquet_are_local(spark: SparkSession) -> None:
     with pytest.raises(InputUnsupported, match="csv is read from paths that this machine and the executors have"):
         read_files(spark, "s3a://bucket/file.csv", "csv")
+
+
+def test_a_batch_is_not_given_a_pattern_without_need(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would warn of it with a page of stack trace."""
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n')
+    leaf = read_files(spark, tmp_path)._jdf.queryExecution().optimizedPlan().collectLeaves().head()
+    assert leaf.relation().options().apply("path") == str(tmp_path)

@@ -23,7 +23,12 @@ from cepheid.model.readers import read_events, rereadable
 )
 @click.option("--sample", type=click.IntRange(1), default=100_000, show_default=True, help="Look at so many events.")
 def command(app: str, files: tuple[str, ...], sample: int) -> None:
-    """Propose what the attributes of the application APP could mean, by its knowledge and a sample of its events."""
+    """Propose what the attributes of the application APP could mean, by its knowledge and a sample of its events.
+
+    \b
+    Example:
+      cepheid annotate plant.yaml --events readings.jsonl
+    """
     application = load(app)
     knowledge = load_knowledge(application)
     for warning in knowledge.warnings:

@@ -27,12 +27,17 @@ def command() -> None:
     """Look at an application's archive, compact it, and take events out of it as files."""
 
 
-@command.command()
+@command.command(short_help="Say what it holds.")
 @click.argument("app", type=click.Path())
 @on_cluster
 def stats(app: str, conf: dict[str, str]) -> None:
     """Say what the archive of APP holds: events, dead letters and matches, since when, in how many files, and how many
-    of these are so small that they are better made one."""
+    of these are so small that they are better made one.
+
+    \b
+    Example:
+      cepheid archive stats plant.yaml
+    """
     application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import stats
 
@@ -45,13 +50,17 @@ def stats(app: str, conf: dict[str, str]) -> None:
         click.echo(f"{table.table:24} {figures}  {span}")
 
 
-@command.command()
+@command.command(short_help="Make large files of small ones.")
 @click.argument("app", type=click.Path())
 @on_cluster
 def compact(app: str, conf: dict[str, str]) -> None:
     """Make large files of small ones in the archive of APP, and remove what is older than `archive: {retain: ...}`.
 
     The pipeline does both by itself while it runs. Others may read and write meanwhile.
+
+    \b
+    Example:
+      cepheid archive compact plant.yaml
     """
     application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import compact, remove_before, tables_of
@@ -66,12 +75,17 @@ def compact(app: str, conf: dict[str, str]) -> None:
         click.echo(f"{table}: {was:,} files, now {now:,}")
 
 
-@command.command("dead-letters")
+@command.command("dead-letters", short_help="Show what was refused, and why.")
 @click.argument("app", type=click.Path())
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Show so many.")
 @on_cluster
 def dead_letters(app: str, limit: int, conf: dict[str, str]) -> None:
-    """Show the newest records of APP that fit no stream: why, where they came from, and what they are."""
+    """Show the newest records of APP that fit no stream: why, where they came from, and what they are.
+
+    \b
+    Example:
+      cepheid archive dead-letters plant.yaml --limit 5
+    """
     application, archive, spark = _opened(app, conf)
     from pyspark.sql import functions as sf
 
@@ -93,7 +107,7 @@ def _place(source: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path is not None and path.is_relative_to(folder) else source
 
 
-@command.command()
+@command.command(short_help="Write events to files.")
 @click.argument("app", type=click.Path())
 @click.argument("stream")
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -110,7 +124,12 @@ def export(
     form: Literal["jsonl", "csv", "parquet"],
     conf: dict[str, str],
 ) -> None:
-    """Write the archived events of STREAM to files in a new FOLDER, without late ones, which take part in no query."""
+    """Write the archived events of STREAM to files in a new FOLDER, without late ones, which take part in no query.
+
+    \b
+    Example:
+      cepheid archive export plant.yaml air folder --from 2012-05-07 --to 2012-05-08
+    """
     if folder.exists():
         raise click.UsageError(f"{folder} exists; name a new folder")
     application = load(app)

@@ -26,7 +26,13 @@ from cepheid.model.names import suggestion
     show_default=True,
 )
 def command(name: str | None, peer: str | None, quick: bool, out: Path) -> None:
-    """Run the experiment NAME: JSON, plots and an HTML report. Without a name, list them."""
+    """Run the experiment NAME: JSON, plots and an HTML report. Without a name, list them.
+
+    \b
+    Examples:
+      cepheid bench
+      cepheid bench planner --quick
+    """
     experiments = _experiments()
     if name is None:
         for known, script in experiments.items():

@@ -17,7 +17,12 @@ from cepheid.app.meaning import examine_all
 )
 @click.pass_context
 def command(ctx: click.Context, app: str, form: str) -> None:
-    """Say everything that is wrong with the application file APP. Exit 0 if nothing is, else 2."""
+    """Say everything that is wrong with the application file APP. Exit 0 if nothing is, else 2.
+
+    \b
+    Example:
+      cepheid check plant.yaml
+    """
     application, diagnostics = examine_all(app)
     errors = sum(d.severity == "error" for d in diagnostics)
     warnings = len(diagnostics) - errors

@@ -20,7 +20,9 @@ from cepheid.demo.run import Demo, FolderTaken
     show_default=True,
     help="Where the application is put, with its log and archive.",
 )
-@click.option("--sensors", type=click.IntRange(200, 50_000), default=700, show_default=True)
+@click.option(
+    "--sensors", type=click.IntRange(200, 50_000), default=700, show_default=True, help="How many the campus has."
+)
 @click.option("--seed", type=int, default=2012, show_default=True, help="The same seed, the same campus.")
 @click.option("--serve", is_flag=True, help="Then keep it running, until it is interrupted.")
 @click.pass_context
@@ -29,6 +31,12 @@ def command(ctx: click.Context, folder: Path, sensors: int, seed: int, serve: bo
     back in time; and a crash in the middle.
 
     Exit 0 if every query found the same live and back in time, and what was put there, and the books balance.
+
+    \b
+    Examples:
+      cepheid demo
+      cepheid demo --serve
+      cepheid top cepheid-demo/app.yaml    # in another terminal, while it runs
     """
     numbers = itertools.count(1)
 

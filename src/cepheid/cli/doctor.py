@@ -38,7 +38,12 @@ class Finding:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 @click.pass_context
 def command(ctx: click.Context, form: str) -> None:
-    """Say what this machine can and cannot do, and how to mend it. Exit 1 if something necessary is missing."""
+    """Say what this machine can and cannot do, and how to mend it. Exit 1 if something necessary is missing.
+
+    \b
+    Example:
+      cepheid doctor
+    """
     findings = list(examine(probe()))
     if form == "json":
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -19,7 +19,14 @@ from cepheid.plan.typing import derive
 @click.argument("query", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json", "mermaid"]), default="text")
 def command(app: str, query: str | None, form: str) -> None:
-    """Show what the planner made of the application file APP; of one QUERY, operator or consumer if named."""
+    """Show what the planner made of the application file APP; of one QUERY, operator or consumer if named.
+
+    \b
+    Examples:
+      cepheid explain plant.yaml
+      cepheid explain plant.yaml rising
+      cepheid explain plant.yaml --format mermaid > plan.mmd
+    """
     application = load(app)
     graph = application.graph
     plan = application.plan()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from cepheid.cli.queries import misplaced
 from cepheid.language.errors import QUERY_FILE, Diagnostic, Rejected, Source
 from cepheid.language.formatter import format_query
 from cepheid.model.names import near_file
@@ -17,7 +18,13 @@ from cepheid.model.names import near_file
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file is not in the form.")
 @click.pass_context
 def command(ctx: click.Context, files: tuple[str, ...], check: bool) -> None:
-    """Write the queries in FILES in the one form: a clause a line, comments kept. `-` is standard input to output."""
+    """Write the queries in FILES in the one form: a clause a line, comments kept. `-` is standard input to output.
+
+    \b
+    Examples:
+      cepheid fmt queries/*.chi
+      cepheid fmt --check queries/*.chi
+    """
     faults: list[Diagnostic] = []
     changed = 0
     for file in files:
@@ -25,7 +32,7 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool) -> None:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
             formed = format_query(Source(file, text))
         except Rejected as rejected:
-            faults += rejected.diagnostics
+            faults += misplaced(file) or rejected.diagnostics
             continue
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"

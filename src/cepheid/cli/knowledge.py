@@ -19,10 +19,15 @@ def command() -> None:
     """Look at an application's knowledge, and change it while the application runs."""
 
 
-@command.command()
+@command.command(short_help="Say what it is made of.")
 @click.argument("app", type=click.Path())
 def show(app: str) -> None:
-    """Say what the knowledge of APP is made of, and that it holds together."""
+    """Say what the knowledge of APP is made of, and that it holds together.
+
+    \b
+    Example:
+      cepheid knowledge show plant.yaml
+    """
     began = time.monotonic()
     knowledge = load_knowledge(load(app))
     for name, _ in knowledge.files:
@@ -33,7 +38,7 @@ def show(app: str) -> None:
     click.echo(f"digest   {knowledge.digest[:16]}, ready in {time.monotonic() - began:.1f} s")
 
 
-@command.command()
+@command.command(short_help="Add triples to it, and remove some.")
 @click.argument("app", type=click.Path())
 @click.argument("added", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--remove", "removed", multiple=True, type=click.Path(path_type=Path), help="Triples that are no more.")
@@ -41,6 +46,10 @@ def apply(app: str, added: tuple[Path, ...], removed: tuple[Path, ...]) -> None:
     """Add the triples of the files ADDED to the knowledge of APP. What runs follows within a fraction of a second.
 
     The change is checked first, and kept in data/knowledge/changes.jsonl beside the application.
+
+    \b
+    Example:
+      cepheid knowledge apply plant.yaml new.ttl --remove old.ttl
     """
     if not added and not removed:
         raise click.UsageError("nothing to change: name files of triples to add, or --remove some")
@@ -52,11 +61,16 @@ def apply(app: str, added: tuple[Path, ...], removed: tuple[Path, ...]) -> None:
     click.echo(f"{len(change.added):,} triples became true, {len(change.removed):,} ceased to be, with what follows")
 
 
-@command.command()
+@command.command(short_help="Write all of it to a file.")
 @click.argument("app", type=click.Path())
 @click.argument("file", type=click.Path(path_type=Path))
 def export(app: str, file: Path) -> None:
-    """Write all triples of the knowledge of APP, inferred ones included, to FILE (.ttl, .nt, .rdf or .jsonld)."""
+    """Write all triples of the knowledge of APP, inferred ones included, to FILE (.ttl, .nt, .rdf or .jsonld).
+
+    \b
+    Example:
+      cepheid knowledge export plant.yaml all.ttl
+    """
     form = FORMATS.get(file.suffix.lower())
     if form is None:
         raise click.UsageError(f"can't tell the format by the ending; known: {', '.join(FORMATS)}")

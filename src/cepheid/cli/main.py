@@ -70,7 +70,16 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(cepheid.__version__, prog_name="cepheid")
 def cli() -> None:
-    """Complex event processing for sensors: what happened, when, and what it means."""
+    """Complex event processing for sensors: what happened, when, and what it means.
+
+    Begin with a query and a file of events, as the README does:
+
+    \b
+      cepheid match rising.chi --events readings.jsonl --format table
+
+    The other commands take an application file, plant.yaml, which says what streams and queries there are.
+    `cepheid COMMAND --help` says more of each.
+    """
 
 
 def main() -> NoReturn:

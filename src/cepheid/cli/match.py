@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
@@ -22,17 +21,16 @@ from cepheid.app.question import Question, ask, needs_knowledge
 from cepheid.cli.engines import ENGINES, find_matches
 from cepheid.cli.follow import follow
 from cepheid.cli.progress import Progress, rate
+from cepheid.cli.queries import read_query
 from cepheid.cli.why import find_events, why
 from cepheid.language import syntax
 from cepheid.language.checker import check
-from cepheid.language.errors import QUERY_FILE, Diagnostic, Rejected, Source
+from cepheid.language.errors import Rejected
 from cepheid.language.output import MatchPrinter
-from cepheid.language.parser import examine
 from cepheid.language.scope import Catalogue
 from cepheid.model.events import Event
 from cepheid.model.inference import infer
 from cepheid.model.matches import Match
-from cepheid.model.names import near_file
 from cepheid.model.readers import EventFile, read_events, rereadable, without_duplicates
 from cepheid.model.records import DeadLetter
 from cepheid.model.streams import Stream
@@ -64,7 +62,15 @@ class _ManyValues(click.Command):
                 spread += [option, argument]
             else:
                 spread.append(argument)
-        return super().parse_args(ctx, spread)
+        try:
+            return super().parse_args(ctx, spread)
+        except click.MissingParameter as missing:
+            if len(spread) == len(args) or not isinstance(missing.param, click.Argument):
+                raise
+            name = missing.param.human_readable_name
+            raise click.UsageError(
+                f"no {name}: an option takes all names behind it, so give {name} first", ctx
+            ) from None
 
 
 @click.command(cls=_ManyValues)
@@ -86,7 +92,13 @@ class _ManyValues(click.Command):
     help="Files of knowledge (.ttl, .rdf, .nt, .jsonld) or brick:1.4, besides the application's.",
 )
 @click.option("--now", "now_text", help="The time that `now` in the query means; left out, the clock's.")
-@click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="native",
+    show_default=True,
+    help="What looks for matches: all find the same; spark and reference are there to compare.",
+)
 @click.option("--format", "form", type=click.Choice(["jsonl", "table"]), default="jsonl", show_default=True)
 @click.option(
     "--follow",
@@ -106,18 +118,23 @@ def command(
     follows: bool,
     why_name: str | None,
 ) -> None:
-    """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time."""
+    """Print what the query in the file QUERY finds in the events of files: complete, sorted, in order of time.
+
+    \b
+    Examples:
+      cepheid match rising.chi --events readings/*.jsonl
+      cepheid match rising.chi --events readings.csv --format table
+      cepheid match rising.chi --events readings.jsonl --why 4
+      tail -f a.jsonl | cepheid match my.chi --app plant.yaml --follow --events -
+    """
     now = moment(now_text)
-    source = _read_query(query)
+    tree = read_query(query)
     application = load(app) if app is not None else None
     if follows:
-        _follow(source, files, application, knowledge_files, now)
+        _follow(tree, files, application, knowledge_files, now)
         return
     with Progress() as progress:
         with rereadable(files) as sources:
-            tree, problems = examine(source)
-            if tree is None:
-                raise Rejected(problems)
             progress.show("looking at the input", now=True)
             catalogue = _catalogue(application, sources, tree)
             known = _known(application, knowledge_files, tree, progress)
@@ -160,13 +177,10 @@ def _explain(question: Question, catalogue: Catalogue, events: Sequence[Event], 
 
 
 def _follow(
-    source: Source, files: Sequence[str], app: Application | None, knowledge_files: Sequence[str], now: int
+    tree: syntax.Query, files: Sequence[str], app: Application | None, knowledge_files: Sequence[str], now: int
 ) -> None:
     if app is None:
         raise click.UsageError("--follow needs --app: what has not come yet can't show its types")
-    tree, problems = examine(source)
-    if tree is None:
-        raise Rejected(problems)
     catalogue = _catalogue(app, [], tree)
     question = _check(tree, catalogue, _known(app, knowledge_files, tree), live=True)
     printer = MatchPrinter(question.checked)
@@ -304,13 +318,3 @@ def moment(text: str | None) -> int:
         return parse_instant(text, now=clock)
     except TimeError as error:
         raise click.BadParameter(str(error), param_hint="--now") from None
-
-
-def _read_query(path: str) -> Source:
-    try:
-        return Source(path, Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        hint = near_file(Path(path), [".chi"], QUERY_FILE) if isinstance(error, FileNotFoundError) else QUERY_FILE
-        raise Rejected([Diagnostic("error", "unreadable", f"{path}: {error.strerror}", None, hint)]) from None
-    except UnicodeDecodeError:
-        raise Rejected([Diagnostic("error", "unreadable", f"{path}: not UTF-8 text", None, QUERY_FILE)]) from None

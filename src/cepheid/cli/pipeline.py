@@ -36,6 +36,10 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
 
     Events come from the log of the application's service and from files. On SIGHUP it goes on with what is in APP now:
     queries come and go, and the others notice nothing.
+
+    \b
+    Example:
+      cepheid pipeline plant.yaml --once
     """
     application = load(app)
     stopped = heard()
@@ -61,6 +65,8 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
 
 def _watch(pipeline: Pipeline, app: str, stopped: socket.socket) -> None:
     """Looks after the parts until a signal says to stop."""
+    # Spark has put a handler of its own there, which would break off what is under way.
+    signal.signal(signal.SIGINT, lambda *_: None)
     since_word = 0.0
     said: list[str] = []
     while True:

@@ -105,6 +105,12 @@ def command(
     """Print what a query finds in all that has come to the application APP: its archive, and what is not archived yet.
 
     Matches come in order of time, as those of `cepheid match`. Without WITHIN all events are asked.
+
+    \b
+    Examples:
+      cepheid query plant.yaml rising --format table
+      cepheid query plant.yaml rising --dry-run --since -7d
+      cepheid query plant.yaml -q 'SELECT ?e.id FROM (?e, air)'
     """
     if (name is None) == (text is None):
         raise click.UsageError("say which query: a NAME that the application has, or -q TEXT")

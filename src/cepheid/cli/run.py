@@ -33,6 +33,11 @@ def command(app: str, conf: dict[str, str]) -> None:
 
     The service and the pipeline are processes of their own; neither stops when the other dies, and both are started
     again. On SIGHUP both go on with what is in APP now.
+
+    \b
+    Examples:
+      cepheid run plant.yaml
+      cepheid run plant.yaml --conf spark.driver.memory=4g
     """
     application = load(app)  # what is wrong is said once, and before anything starts
     settings = [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]
@@ -52,7 +57,8 @@ def command(app: str, conf: dict[str, str]) -> None:
                     os.close(descriptor)
             if stopped.fileno() in readable:
                 if set(stopped.recv(64)) != {signal.SIGHUP}:
-                    return
+                    click.echo("stopping", err=True)
+                    break
                 for process in parts.values():
                     process.send_signal(signal.SIGHUP)
             for name in [watched[descriptor] for descriptor in readable if descriptor in watched]:
@@ -72,6 +78,7 @@ def command(app: str, conf: dict[str, str]) -> None:
                 process.wait(_PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
+    click.echo("stopped; the next start goes on from here", err=True)
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[bytes]:

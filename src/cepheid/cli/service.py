@@ -28,6 +28,11 @@ def command(app: str, apply: bool) -> None:
 
     With --apply, or on SIGHUP, a service that runs takes over what has changed in APP: streams, operators, queries and
     consumers come and go, and the others notice nothing. If anything in APP is wrong, nothing changes.
+
+    \b
+    Examples:
+      cepheid service plant.yaml
+      cepheid service --apply plant.yaml    # in another terminal, after an edit
     """
     application = load(app)
     if apply:

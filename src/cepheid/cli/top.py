@@ -18,7 +18,10 @@ from cepheid.service.metrics import count_of
 
 _PARTS: Final = ("levels", "consumers", "queries", "operators")
 #: Columns that are shown where there is something to show: a terminal is narrow.
-_RARE: Final = {"stale", "relative", "expired", "replaced", "delivered"}
+_RARE: Final = {"stale", "relative", "expired", "replaced", "sent", "shed", "lost", "failed"}
+
+#: A name has so many places before the numbers beside it.
+_NAME: Final = 24
 
 
 @click.command()
@@ -32,7 +35,12 @@ _RARE: Final = {"stale", "relative", "expired", "replaced", "delivered"}
     " Perfetto (ui.perfetto.dev) opens, and end.",
 )
 def command(app: str, once: bool, every: float, trace: Path | None) -> None:
-    """Show levels, consumers, queries and operators of the running service of the application file APP."""
+    """Show levels, consumers, queries and operators of the running service of the application file APP.
+
+    \b
+    Example:
+      cepheid top plant.yaml
+    """
     application = load(app)
     address = consumers_address(application)
     token = os.environ.get("CEPHEID_TOKEN")
@@ -51,8 +59,9 @@ def command(app: str, once: bool, every: float, trace: Path | None) -> None:
             return
         _watch(look, every, stats)
     except (OSError, RefusedByService) as failed:
+        reason = (failed.strerror if isinstance(failed, OSError) else None) or failed
         raise click.ClickException(
-            f"no service answers at {address} ({failed}); start it: cepheid service {app}"
+            f"no service answers at {address} ({reason}); start it: cepheid service {app}"
         ) from None
 
 
@@ -84,15 +93,18 @@ def view(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Any:
     for part in _PARTS:
         if not stats.get(part):
             continue
-        table = Table(title=part, title_justify="left", expand=True)
+        # Without lines, which would take three places a column.
+        table = Table(
+            title=f"\n{part}", title_justify="left", expand=True, box=None, pad_edge=False, padding=(0, 1, 0, 0)
+        )
         rows = [
             (name, _row(part, before.get(part, {}).get(name, {}), book, seconds, stats["delivered"].get(name, {})))
             for name, book in stats[part].items()
         ]
-        table.add_column("")
+        table.add_column("", no_wrap=True, min_width=min(_NAME, max(len(name) for name, _ in rows)))
         headings = [each for each in rows[0][1] if each not in _RARE or any(row[each] != "0" for _, row in rows)]
         for heading in headings:
-            table.add_column(heading, justify="right")
+            table.add_column(heading, justify="right", no_wrap=True)
         for name, row in rows:
             table.add_row(name, *(row[heading] for heading in headings))
         tables.append(table)
@@ -104,6 +116,12 @@ def view(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Any:
         counts = f"{intake['late']:,} late, {intake['duplicates']:,} duplicates, {dead:,} dead letters"
         said += f"\nintake: {intake['accepted']:,} accepted, {counts}"
     return Group(f"{stats['application']}   {said}", *tables)
+
+
+def milliseconds(nanoseconds: int) -> str:
+    """With as many digits as matter: 0.042, 12.3, 1,970."""
+    value = nanoseconds / 1e6
+    return f"{value:,.{3 if value < 10 else 1 if value < 1000 else 0}f}"
 
 
 def _row(
@@ -118,7 +136,7 @@ def _row(
 
     def times(key: str) -> dict[str, str]:
         found = book[key]
-        return {name: f"{found[f'{name}_ns'] / 1e6:.3f} ms" for name in ("p50", "p99", "max")}
+        return {f"{name} ms": milliseconds(found[f"{name}_ns"]) for name in ("p50", "p99", "max")}
 
     match part:
         case "levels":
@@ -130,12 +148,13 @@ def _row(
                 "events": rate("came"),
                 "waiting": str(book["waiting"]),
                 **counts("stale", "expired", "lost"),
-                "delivered": f"{delivered.get('sent', 0):,}",
+                "sent": f"{delivered.get('sent', 0):,}",
                 **times("latency"),
             }
         case "queries":
             return {
-                "matches": rate("found"),
+                "matches": f"{book['found']:,}",
+                "now": rate("found"),
                 **counts("stale", "shed", "lost"),
                 **times("latency"),
             }

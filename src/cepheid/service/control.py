@@ -107,7 +107,9 @@ def ask(address: str, path: str, token: str | None = None) -> Changes:
             connection.sendall(json.dumps(hello).encode() + b"\n")
             line = lines.readline()
     except OSError as error:
-        raise NotApplied(f"no service answers at {address}: {error}") from None
+        raise NotApplied(
+            f"no service answers at {address} ({error.strerror or error}); start it: cepheid service {path}"
+        ) from None
     if not line:
         raise NotApplied("the service ended while it changed; ask again, what is done already is not done twice")
     answer = json.loads(line)

@@ -42,6 +42,11 @@ def is_pattern(place: str) -> bool:
     return _MARKS.search(place) is not None and not (path is not None and exists(path))
 
 
+def is_plain(place: str) -> bool:
+    """Whether Spark takes a place for what it is, because nothing in it could be a mark of a pattern."""
+    return _MARKS.search(place) is None
+
+
 def literal(place: str) -> str:
     """The pattern that means this place only: Spark takes every path that it reads for a pattern.
 

@@ -18,7 +18,7 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cepheid.model.files import Format
-from cepheid.spark.places import exists, is_pattern, literal, local, normal
+from cepheid.spark.places import exists, is_pattern, is_plain, literal, local, normal
 from cepheid.spark.validate import PLACE
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
@@ -146,7 +146,9 @@ def _missing(place: str) -> InputMissing:
 def _records(reader: Reader, path: str | Path, file_format: Format, *told: str) -> DataFrame:
     check_input(path, file_format)
     place = normal(path)
-    pattern = place if is_pattern(place) else literal(place)
+    # Of a batch that is given a pattern Spark warns with a page of stack trace.
+    plain = is_plain(place) and not isinstance(reader, DataStreamReader)
+    pattern = place if plain or is_pattern(place) else literal(place)
     reader = reader.option("recursiveFileLookup", "true")
     try:
         return _json_lines(reader, pattern, *told) if file_format == "jsonl" else _files(reader, pattern, *told)
