@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
@@ -25,7 +23,7 @@ from cepheid.history.reached import ArchiveAbsent, absent, check_reached
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
-from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read
+from cepheid.spark.archive import DAY, LOG_LATE, Archive, day_of, read, snapshot
 from cepheid.spark.places import exists, local
 from cepheid.spark.validate import declared_for_spark, event_schema
 
@@ -84,11 +82,6 @@ class Past:
             frame = self.tail.archived(frame)
         return frame.where(f"NOT coalesce({LOG_LATE}, false)").select(*as_declared(archive, frame, stream), DAY)
 
-    def removed_before(self, streams: Iterable[Stream]) -> int | None:
-        """Before which time events of these streams may have been removed from the archive; None if none were."""
-        found = [] if self.archive is None else [removed_from(self.spark, self.archive, s.name) for s in streams]
-        return max((moment for moment in found if moment is not None), default=None)
-
     def last_time(self, stream: Stream) -> int | None:
         """The greatest time of a stream's events; of its table only the last day is read."""
         with self.explained([stream]):
@@ -111,20 +104,6 @@ class Past:
             yield
 
 
-def snapshot(spark: SparkSession, archive: Archive, stream: str) -> Any:
-    """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
-    if archive.format != "delta":
-        return None
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    none = jvm.scala.Option.empty()
-    try:
-        table = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(stream))
-        return table.update(False, none, none)
-    except (PySparkException, Py4JError):
-        return None  # one that is damaged is told of when it is read
-
-
 def _last_day(spark: SparkSession, archive: Archive, stream: str) -> str | None:
     """The last day of which a table has something, as its log or its folders say; None if they don't."""
     if archive.format == "parquet":
@@ -137,13 +116,6 @@ def _last_day(spark: SparkSession, archive: Archive, stream: str) -> str | None:
         return None
     day: str | None = DataFrame(found.allFiles().toDF(), spark).agg(sf.max(f"partitionValues.{DAY}")).collect()[0][0]
     return day
-
-
-def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
-    """Before which time events were removed from a stream's table."""
-    found = snapshot(spark, archive, stream)
-    noted = None if found is None else found.metadata().configuration().get(REMOVED)
-    return int(noted.get()) if noted is not None and noted.isDefined() else None
 
 
 def as_declared(archive: Archive, frame: DataFrame, stream: Stream) -> list[Column]:

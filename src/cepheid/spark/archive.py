@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -377,6 +377,27 @@ def _read(spark: SparkSession, archive: Archive, table: str, schema: st.StructTy
     if is_there(spark, archive.mark(table)):
         raise _lost(archive, table)
     return spark.createDataFrame([], schema)
+
+
+def snapshot(spark: SparkSession, archive: Archive, stream: str) -> Any:
+    """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
+    if archive.format != "delta":
+        return None
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    none = jvm.scala.Option.empty()
+    try:
+        table = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(stream))
+        return table.update(False, none, none)
+    except (PySparkException, Py4JError):
+        return None  # one that is damaged is told of when it is read
+
+
+def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
+    """Before which time events were removed from a stream's table."""
+    found = snapshot(spark, archive, stream)
+    noted = None if found is None else found.metadata().configuration().get(REMOVED)
+    return int(noted.get()) if noted is not None and noted.isDefined() else None
 
 
 def committed(
