@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from cepheid.history.begun import begun_of
 from cepheid.history.live_events import lost
 from cepheid.history.log_place import LogPlace
 from cepheid.history.missing import gone
@@ -47,7 +47,7 @@ class Earlier:
             return int(noted)
         if is_registered(self.spark, checkpoint) or (text := lost(name, checked, self.log, now)) is None:
             return None
-        if self.archive is None or self.log.address is not None:
+        if self.archive is None or self.log.address is not None or not self._is_begun(self.archive):
             say(text)
             return None
         low = times_of(checked, now).low
@@ -60,6 +60,9 @@ class Earlier:
         write_note(self.spark, note, str(offset))
         return offset
 
+    def _is_begun(self, archive: Archive) -> bool:
+        return begun_of(self.spark, archive, self.streams) is not None
+
     def bring_back(self, offset: int, say: Say) -> None:
         """Has the log's events from an offset on there, for as long as the offset is among those that are needed."""
         assert self.archive is not None
@@ -70,7 +73,9 @@ class Earlier:
                 say(said)
 
 
-def needed(log: Path, begins: int, consumer: str) -> int | None:
-    """The offset that a query which began there needs next; None if the log has it."""
-    offset = max(begins, log_committed(log, consumer) or 0)
-    return offset if offset < extent(log).first else None
+def needed(log: LogPlace, begins: int, consumer: str) -> int | None:
+    """The offset that a query which began there needs next; None if the log has it, or is not on this machine."""
+    if not log.folder.is_dir():
+        return None
+    offset = max(begins, log_committed(log.folder, consumer) or 0)
+    return offset if offset < extent(log.folder).first else None

@@ -326,26 +326,21 @@ class Pipeline:
         if self._setting.archive is None or time.monotonic() < self._restore_at:
             return
         try:
-            said = restore(self._spark, log, self._setting.archive, self._setting.logged(), self._needed(log))
-        except (
-            OSError,
-            ValueError,
-            ArchiveBehind,
-            Py4JError,
-            PySparkException,
-        ) as error:  # a full disk, a damaged table
+            said = restore(self._spark, log, self._setting.archive, self._setting.logged(), self._needed())
+        # A full disk, an archive that is gone or an older copy, a damaged table.
+        except (OSError, ValueError, ArchiveBehind, Py4JError, PySparkException) as error:
             said = f"what the service needs of the archive can't be brought back yet: {explained(str(error))}"
             self._restore_at = time.monotonic() + _PAUSES[-1]
         if said is not None and said != self._restored:
             self._say(said)
         self._restored = said
 
-    def _needed(self, log: Path) -> list[int]:
+    def _needed(self) -> list[int]:
         """What queries that began before the log need of that next."""
         found = []
         for part in self._parts.values():
-            if part.begins is not None and part.consumer is not None:
-                offset = needed(log, part.begins, part.consumer)
+            if part.begins is not None and part.consumer is not None and part.log is not None:
+                offset = needed(part.log, part.begins, part.consumer)
                 part.begins = None if offset is None else part.begins
                 found += [] if offset is None else [offset]
         return found
@@ -393,8 +388,9 @@ class Pipeline:
                     part.query.stop()
         if setting.log is not None and setting.log.folder.is_dir():
             forget_consumers(setting.log.folder, _QUERY, {part.consumer for part in wanted.values() if part.consumer})
-        for name in wanted.keys() - self._parts.keys():
-            self._start(wanted[name])
+        for name, part in wanted.items():  # the archive first, which says with what it begins
+            if name not in self._parts:
+                self._start(part)
         self._parts = {name: self._parts.get(name, part) for name, part in wanted.items()}
 
     def _start(self, part: Part) -> None:
@@ -535,14 +531,12 @@ class Pipeline:
             judged = self._judged.get(name) if judging is not None else None
             now = registered_at(self._spark, place)
             asked = seen_live(checked if judged is None else judged.checked, now)
+            begins = None
             if is_logged and setting.log is not None:
                 earlier = Earlier(self._spark, setting.log, setting.archive, setting.logged())
-                part.begins = earlier.begins(name, asked, now, place, self._say)
-                begins = part.begins
-                if begins is not None and (offset := needed(setting.log.folder, begins, consumer)) is not None:
+                begins = part.begins = earlier.begins(name, asked, now, place, self._say)
+                if begins is not None and (offset := needed(setting.log, begins, consumer)) is not None:
                     earlier.bring_back(offset, self._say)
-            else:
-                begins = None
             register(self._spark, place, now)
             version = None if judged is None else judged.version
             if real_time:
