@@ -382,7 +382,7 @@ class World:
         self.start_service()
         streams = list(self.app.graph.streams.values())
         assert in_time(lambda: restore(self.spark, log, archive_of(self.app), streams) is not None), "nothing is wanted"
-        assert in_time(lambda: wanted_back(log) is None), "what came back does not do"
+        assert in_time(lambda: not wanted_back(log)), "what came back does not do"
 
     def move(self) -> None:
         """All is stopped, goes to another folder, and is started there, as on another machine."""

@@ -34,6 +34,7 @@ from cepheid.spark.clocks import Live
 from cepheid.spark.columns import SPARK_TYPES, UnsuitableColumns
 from cepheid.spark.local import _cells, _column_types
 from cepheid.spark.matching import _schema, places
+from cepheid.spark.recovered import MARKS
 from cepheid.spark.streaming import late_type, packing
 from tests.plan.query_strategies import NOW, SECOND, Case, cases
 from tests.spark.test_matching_random import is_beyond_a_frame
@@ -45,7 +46,14 @@ class Stream:
     """A query over a stream, batch by batch."""
 
     def __init__(
-        self, checked: Checked, lateness: int = 0, idle: int | None = None, *, late: bool = False, run: str = "run"
+        self,
+        checked: Checked,
+        lateness: int = 0,
+        idle: int | None = None,
+        *,
+        late: bool = False,
+        run: str = "run",
+        missed: int | None = None,
     ) -> None:
         self.checked, self.types = checked, _column_types(checked)
         text = "string" in checked.id_kinds.values()
@@ -53,6 +61,8 @@ class Stream:
         schema = _schema(checked, spark_types.StringType() if text else spark_types.LongType())
         if late:
             schema.add("late", late_type(spark_types.LongType()))
+        for mark in () if missed is None else MARKS:
+            schema.add(mark)
         self.pack = packing(checked, Live(BUCKETS))
         work = Work(
             checked,
@@ -64,15 +74,17 @@ class Stream:
             late,
             flagged=False,
             run=run,
+            missed=missed,
         )
         self.tester = TwsTester(Bucket(work), timeMode="None" if idle is None else "ProcessingTime")
 
-    def feed(self, *parts: Sequence[Event]) -> list[dict[str, Any]]:
-        """What comes out when a batch has these parts, each a task's."""
+    def feed(self, *parts: Sequence[Event], offset: int | None = None) -> list[dict[str, Any]]:
+        """What comes out when a batch has these parts, each a task's; of the log, up to an offset."""
         by_bucket: dict[int, list[Row]] = {}
         for part in parts:
             for packed in self.pack(iter(self.columns(part))):
                 for row in packed.to_pylist():
+                    row |= {} if offset is None else {"offset": offset, "came": 0, "clock": 0}
                     by_bucket.setdefault(row["bucket"], []).append(Row(**row))
         return rows_of(row for bucket, rows in by_bucket.items() for row in self.tester.test(bucket, rows))
 
@@ -237,6 +249,17 @@ def test_a_stream_that_never_spoke_holds_matches_back_until_it_is_idle() -> None
     stream.at(1_000_000)
     assert stream.feed([event(1, 990.0), event(2, 999.0)]) == []
     assert {row["events"]["p"] for row in stream.at(1_007_000)} == {1, 2}
+
+
+def test_what_was_missed_is_read_before_a_stream_is_silent() -> None:
+    text = "SELECT ?p.id FROM (?p, a), (?q, b) SEQ (?p, ?q) WINDOW (?p, ?q, 2s) JOIN (?p.room = ?q.room)"
+    stream = Stream(checked(text, "a", "b"), idle=5 * SECOND, missed=4)
+    for offset, (clock, seconds) in enumerate([(1_000_000, 10), (1_004_000, 11), (1_008_000, 30)]):
+        assert stream.at(clock) == []
+        assert stream.feed([event(offset, seconds)], offset=offset) == []
+    found = stream.feed([event(8, 11.5, stream="b"), event(9, 31, stream="b")], offset=3)
+    assert sorted((row["events"]["p"], row["events"]["q"]) for row in found) == [(0, 8), (1, 8)]
+    assert all(row["recovered"] for row in found)
 
 
 @pytest.mark.parametrize("window", ["batch, 2s", "session, 2s", "sliding, 2s"])

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cepheid.history import log_source
+from cepheid.history.begun import note_begun
 from cepheid.history.log_place import LogPlace
 from cepheid.history.log_source import apart_schema
 from cepheid.model.streams import Stream
@@ -58,6 +59,7 @@ def archive_log(
         tally.archived.update(counts.archived)
         tally.duplicates += duplicates
 
+    note_begun(spark, archive, log, checkpoint)
     events = _read(spark, log, streams)
     return events.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
 

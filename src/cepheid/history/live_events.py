@@ -73,16 +73,18 @@ def read_events(
     inputs: Sequence[Input],
     consumer: str,
     missed: int = 0,
+    begins: int | None = None,
 ) -> DataFrame:
     """The events of a query's streams: stream, id, time and what it reads; and ARRIVAL, or LOG_COLUMNS and CAME.
 
-    The log keeps for `consumer` what was not read yet. No batch goes across the offset `missed`.
+    The log keeps for `consumer` what was not read yet. No batch goes across the offset `missed`. It begins with the
+    offset `begins`, or else with the first that the log has.
     """
     wanted, logged = check_readable(checked, streams, log, inputs)
     parts = [_from_input(spark, given, wanted) for given in inputs if wanted.keys() & {s.name for s in given.streams}]
     if logged:
         assert log is not None
-        events = _from_log(spark, log, logged, consumer, missed)
+        events = _from_log(spark, log, logged, consumer, missed, begins)
         if not parts:
             return events
         events = events.where("NOT late AND NOT duplicate").withColumn(ARRIVAL, sf.col("offset"))
@@ -123,9 +125,8 @@ def lost(name: str, checked: Checked, log: LogPlace, now: int) -> str | None:
         return None
     with LogReader(log.source, durable_only=True, token=log.token) as reader:
         came = next(iter(reader.read(_PATIENCE if log.address is not None else 0.0)), None)
-    if came is None or came.offset == 0 or times_of(checked, now).low >= came.arrival:
-        return None
-    return begins_before(name, came.offset)
+        first, arrival = (reader.offset, now) if came is None else (came.offset, came.arrival)
+    return begins_before(name, first) if first > 0 and times_of(checked, now).low < arrival else None
 
 
 def read_in_jvm(
@@ -166,12 +167,16 @@ def _as_read(checked: Checked, stream: Stream) -> Stream:
     return replace(declared, attributes=attributes, spellings={})
 
 
-def _from_log(spark: SparkSession, log: LogPlace, streams: Sequence[Stream], consumer: str, missed: int) -> DataFrame:
+def _from_log(
+    spark: SparkSession, log: LogPlace, streams: Sequence[Stream], consumer: str, missed: int, begins: int | None
+) -> DataFrame:
     options = {**log.options, "stream": ",".join(stream.name for stream in streams), "consumer": consumer}
     if streams[0].id_kind == "string":
         options["ids"] = "string"
     if missed > 0:
         options["cut"] = str(missed)
+    if begins is not None:
+        options["from"] = str(begins)
     schema = log_schema(streams).add(CAME, st.LongType())
     return spark.readStream.format(log_source.NAME).options(**options).schema(schema).load()
 

@@ -122,7 +122,7 @@ class _Log:
             with LogReader(self.source, span.start, durable_only=True, token=self.token) as reader:
                 while reader.offset < span.end:
                     rows, streams = reader.rows(_PATIENCE)
-                    if not rows:
+                    if not rows and reader.offset < span.end:
                         raise LogChanged(
                             f"the log {self.source} has nothing at offset {reader.offset}, and had up to {span.end}; "
                             "it is not the log that the checkpoint was begun with"

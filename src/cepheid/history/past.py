@@ -23,7 +23,7 @@ from cepheid.history.reached import ArchiveAbsent, absent, check_reached
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
-from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read, snapshot
+from cepheid.spark.archive import DAY, LOG_LATE, Archive, day_of, read, snapshot
 from cepheid.spark.places import exists, local
 from cepheid.spark.validate import declared_for_spark, event_schema
 
@@ -82,11 +82,6 @@ class Past:
             frame = self.tail.archived(frame)
         return frame.where(f"NOT coalesce({LOG_LATE}, false)").select(*as_declared(archive, frame, stream), DAY)
 
-    def removed_before(self, streams: Iterable[Stream]) -> int | None:
-        """Before which time events of these streams may have been removed from the archive; None if none were."""
-        found = [] if self.archive is None else [removed_from(self.spark, self.archive, s.name) for s in streams]
-        return max((moment for moment in found if moment is not None), default=None)
-
     def last_time(self, stream: Stream) -> int | None:
         """The greatest time of a stream's events; of its table only the last day is read."""
         with self.explained([stream]):
@@ -121,13 +116,6 @@ def _last_day(spark: SparkSession, archive: Archive, stream: str) -> str | None:
         return None
     day: str | None = DataFrame(found.allFiles().toDF(), spark).agg(sf.max(f"partitionValues.{DAY}")).collect()[0][0]
     return day
-
-
-def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
-    """Before which time events were removed from a stream's table."""
-    found = snapshot(spark, archive, stream)
-    noted = None if found is None else found.metadata().configuration().get(REMOVED)
-    return int(noted.get()) if noted is not None and noted.isDefined() else None
 
 
 def as_declared(archive: Archive, frame: DataFrame, stream: Stream) -> list[Column]:

@@ -35,6 +35,7 @@ from cepheid.history.archiving import (
     commit_archived,
     offset_of,
 )
+from cepheid.history.earlier import Earlier, needed
 from cepheid.history.judging import Judged, Judging
 from cepheid.history.live_events import (
     ARRIVAL,
@@ -43,14 +44,13 @@ from cepheid.history.live_events import (
     check_readable,
     check_readable_in_jvm,
     frame_input,
-    lost,
     read_events,
     read_in_jvm,
     records_of,
 )
 from cepheid.history.log_place import LogPlace, place_of
-from cepheid.history.reached import LOG, check_begun
-from cepheid.history.registered import is_registered, registered, seen_live
+from cepheid.history.reached import LOG, ArchiveBehind, check_begun
+from cepheid.history.registered import register, registered_at, seen_live
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
 from cepheid.history.upkeep import Charge, Upkeep
@@ -112,6 +112,8 @@ class Part:
     consumer: str | None = None
     #: Where the log ended when the part was started, or failed and was started again: what came before was missed.
     missed: int | None = None
+    #: The offset that it began with, if the log had forgotten that.
+    begins: int | None = None
     #: Where it is kept what its batches are judged by, if it has PATHs; and whether one is done by what is kept there.
     judging: Judging | None = None
     is_finishing: bool = False
@@ -339,13 +341,24 @@ class Pipeline:
         if self._setting.archive is None or time.monotonic() < self._restore_at:
             return
         try:
-            said = restore(self._spark, log, self._setting.archive, self._setting.logged())
-        except (OSError, ValueError, Py4JError, PySparkException) as error:  # a full disk, a damaged table
+            said = restore(self._spark, log, self._setting.archive, self._setting.logged(), self._needed())
+        # A full disk, an archive that is gone or an older copy, a damaged table.
+        except (OSError, ValueError, ArchiveBehind, Py4JError, PySparkException) as error:
             said = f"what the service needs of the archive can't be brought back yet: {explained(str(error))}"
             self._restore_at = time.monotonic() + _PAUSES[-1]
         if said is not None and said != self._restored:
             self._say(said)
         self._restored = said
+
+    def _needed(self) -> list[int]:
+        """What queries that began before the log need of that next."""
+        found = []
+        for part in self._parts.values():
+            if part.begins is not None and part.consumer is not None and part.log is not None:
+                offset = needed(part.log, part.begins, part.consumer)
+                part.begins = None if offset is None else part.begins
+                found += [] if offset is None else [offset]
+        return found
 
     def _tell(self) -> None:
         """Says how far it is where the service's page of metrics looks; without a log, as such a page."""
@@ -377,8 +390,9 @@ class Pipeline:
                     part.query.stop()
         if setting.log is not None and setting.log.folder.is_dir():
             forget_consumers(setting.log.folder, _QUERY, {part.consumer for part in wanted.values() if part.consumer})
-        for name in wanted.keys() - self._parts.keys():
-            self._start(wanted[name])
+        for name, part in wanted.items():  # the archive first, which says with what it begins
+            if name not in self._parts:
+                self._start(part)
         self._parts = {name: self._parts.get(name, part) for name, part in wanted.items()}
 
     def _start(self, part: Part) -> None:
@@ -398,7 +412,7 @@ class Pipeline:
             else:
                 writer = writer.trigger(processingTime=_TRIGGER)
             part.query = writer.start()
-        except (OSError, ValueError, Py4JJavaError, PySparkException) as error:
+        except (OSError, ValueError, ArchiveBehind, Py4JJavaError, PySparkException) as error:
             self._fail(part, str(error))
 
     def _judge(self, part: Part) -> bool:
@@ -517,17 +531,21 @@ class Pipeline:
 
         def matches() -> DataStreamWriter:
             judged = self._judged.get(name) if judging is not None else None
-            is_new = not is_registered(self._spark, place)
-            now = registered(self._spark, place)
+            now = registered_at(self._spark, place)
             asked = seen_live(checked if judged is None else judged.checked, now)
-            if is_new and is_logged and setting.log is not None and (said := lost(name, asked, setting.log, now)):
-                self._say(said)
+            begins = None
+            if is_logged and setting.log is not None:
+                earlier = Earlier(self._spark, setting.log, setting.archive, setting.logged())
+                begins = part.begins = earlier.begins(name, asked, now, place, self._say)
+                if begins is not None and (offset := needed(setting.log, begins, consumer)) is not None:
+                    earlier.bring_back(offset, self._say)
+            register(self._spark, place, now)
             version = None if judged is None else judged.version
             if real_time:
                 events = read_in_jvm(self._spark, asked, streams, setting.inputs)
             else:
                 events = read_events(
-                    self._spark, asked, streams, setting.log, setting.inputs, consumer, part.missed or 0
+                    self._spark, asked, streams, setting.log, setting.inputs, consumer, part.missed or 0, begins
                 )
                 events = events.transform(count_strangers(asked, "stream"))
             arrival = ARRIVAL if ARRIVAL in events.columns else None

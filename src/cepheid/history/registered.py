@@ -17,14 +17,16 @@ def is_registered(spark: SparkSession, checkpoint: str) -> bool:
     return read_note(spark, _file(checkpoint)) is not None
 
 
-def registered(spark: SparkSession, checkpoint: str) -> int:
-    """The time of the first call for a checkpoint, in microseconds; it may lie elsewhere than on this machine."""
+def registered_at(spark: SparkSession, checkpoint: str) -> int:
+    """When a query was registered, in microseconds; now, if it was not yet."""
     noted = read_note(spark, _file(checkpoint))
-    if noted is not None:
-        return int(noted)
-    now = time.time_ns() // 1000
-    write_note(spark, _file(checkpoint), str(now))
-    return now
+    return time.time_ns() // 1000 if noted is None else int(noted)
+
+
+def register(spark: SparkSession, checkpoint: str, now: int) -> None:
+    """Registers a query that was not yet. Its checkpoint may lie elsewhere than on this machine."""
+    if not is_registered(spark, checkpoint):
+        write_note(spark, _file(checkpoint), str(now))
 
 
 def _file(checkpoint: str) -> str:

@@ -399,6 +399,13 @@ def _read(spark: SparkSession, archive: Archive, table: str, schema: st.StructTy
     return spark.createDataFrame([], schema)
 
 
+def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | None:
+    """Before which time events were removed from a stream's table."""
+    found = snapshot(spark, archive, stream)
+    noted = None if found is None else found.metadata().configuration().get(REMOVED)
+    return int(noted.get()) if noted is not None and noted.isDefined() else None
+
+
 def committed(
     spark: SparkSession, archive: Archive, table: str, writer: str, numbers: Collection[int]
 ) -> dict[str, int]:

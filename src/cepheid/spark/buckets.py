@@ -124,6 +124,9 @@ class Bucket(StatefulProcessor):
                     timely = timely.drop_columns("\0came")
                 for batch in timely.drop_columns("\0seen").to_batches():
                     matcher.push_batch(batch)
+        if self._work.missed is not None and progress.offset + 1 < self._work.missed:
+            # What was missed is not all read yet: a stream without an event in this batch is not silent for that.
+            progress.heard = dict.fromkeys(self._work.idle, clock * 1000)
         yield from self._advance(key[0], progress, matcher, clock, batch_time, fresh)
         if self._work.gives_late:
             yield from (Row(packed=pack(self._late(rows))) for rows in late)

@@ -94,7 +94,10 @@ impl Lane {
         let is_needed = point.is_some() || had_read;
         let begin = point.unwrap_or_default();
         let mut follower = Follower::open(&folder, From::First, false).map_err(Refused::Log)?;
-        if begin.offset >= follower.offset() || (is_needed && spec.is_archived) {
+        let since = spec
+            .since
+            .filter(|_| begin.offset < follower.offset() && begin.offset == 0);
+        if begin.offset >= follower.offset() || since.is_some() || (is_needed && spec.is_archived) {
             match follower.seek(begin.offset) {
                 Ok(()) | Err(Error::Gone { .. }) => {} // then it is asked for
                 Err(error) => return Err(Refused::Log(error)),
@@ -156,6 +159,7 @@ impl Lane {
             began: now(),
             end,
             arrived: None,
+            since,
             is_wanting: false,
             told: None,
             marks,

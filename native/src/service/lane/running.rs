@@ -53,6 +53,8 @@ pub(super) struct Running {
     pub(super) end: u64,
     /// When the batch that was read last came to the log.
     pub(super) arrived: Option<i64>,
+    /// From when on it needs what happened, until somebody has said at which offset that begins.
+    pub(super) since: Option<i64>,
     /// Whether it has asked for what the log has no longer.
     pub(super) is_wanting: bool,
     /// Of which offset it was said last that it is missing.
@@ -82,6 +84,12 @@ impl Running {
                 continue;
             }
             self.let_go();
+            if let Some(since) = self.since
+                && !self.begin_since(since)
+            {
+                busy.begin(share, monotonic());
+                continue;
+            }
             let begun = monotonic();
             let went_on = match self.follow() {
                 Err(Error::Gone { first, .. }) => {
@@ -146,6 +154,27 @@ impl Running {
             self.is_wanting = fs::write(self.wanted(), from.to_string()).is_ok();
         }
         thread::sleep(RESTORED_EVERY);
+    }
+
+    /// Asks for what happened since a time; whether it is there. Who brings it back (restore.py) says then in the same
+    /// file at which offset it begins.
+    fn begin_since(&mut self, since: i64) -> bool {
+        let answer = fs::read_to_string(self.wanted()).unwrap_or_default();
+        if self.is_wanting
+            && let Ok(offset) = answer.trim().parse()
+        {
+            // What has gone again meanwhile is asked for by its offset.
+            self.since = match self.follower.seek(offset) {
+                Ok(()) | Err(Error::Gone { .. }) => None,
+                Err(_) => self.since,
+            };
+            return self.since.is_none();
+        }
+        if !self.is_wanting || answer.is_empty() {
+            self.is_wanting = fs::write(self.wanted(), format!("since {since}")).is_ok();
+        }
+        thread::sleep(RESTORED_EVERY);
+        false
     }
 
     fn wanted(&self) -> PathBuf {

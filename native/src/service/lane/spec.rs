@@ -47,6 +47,9 @@ pub struct LaneSpec {
     pub(super) consumer: String,
     /// Whether what the log forgets is in an archive.
     pub(super) is_archived: bool,
+    /// Where it can't go on from a point, and the log does not begin with its first event: from when on what happened is
+    /// brought back, before it begins. None: it begins with what the log has.
+    pub(super) since: Option<i64>,
     pub(super) queries: Vec<QuerySpec>,
     pub(super) streams: Vec<StreamSpec>,
 }
@@ -92,6 +95,7 @@ impl LaneSpec {
             level: json.member("level")?.index()?,
             consumer: json.member("consumer")?.text()?.to_owned(),
             is_archived: json.member("archived")?.bool()?,
+            since: json.member("since")?.optional(Json::int)?,
             queries: json.member("queries")?.each(query)?,
             streams: json.member("streams")?.each(stream)?,
         })

@@ -102,8 +102,9 @@ class Lanes:
 
     def _go_on(self, levels: list[str], found: NextLanes) -> None:
         wanted = found.wanted
-        for text in _lost(self._log, {name: wanted[name] for name in found.added}):
+        for text in _anew(self._log, {name: wanted[name] for name in found.added}):
             print(text, file=sys.stderr, flush=True)
+        known_before = read(f"{self._log}/queries.json")
         _write(f"{self._log}/queries.json", {query["key"]: query["registered"] for query in wanted.values()})
         self._engine.remove_queries([*found.removed, *found.changed])
         for name in (*found.removed, *found.changed):
@@ -120,11 +121,26 @@ class Lanes:
         # Queries that somebody acknowledges apart from the others: one that is behind does not delay those.
         starting_now = {name: wanted[name] for name in (*found.added, *found.changed)}
         acknowledged = {name for name, query in starting_now.items() if points[query["key"]]["acks"]}
-        together: dict[tuple[int, bool], list[str]] = {}
-        for name, level in _lane_levels(levels, starting_now, acknowledged).items():
-            together.setdefault((level, name in acknowledged), []).append(name)
+        # One that begins before the log waits for the archive, and one that is that far back goes through much: neither
+        # delays the others.
+        first, came = _begin_of(self._log)
+        early = {
+            name for name, query in starting_now.items() if _begins_before(query, points[query["key"]], first, came)
+        }
+        back = {name for name, query in starting_now.items() if 0 < points[query["key"]]["offset"] < first}
+        for name in early:
+            if self._archived:
+                print(_awaited(name, first), file=sys.stderr, flush=True)
+            elif wanted[name]["key"] not in known_before:
+                print(begins_before(name, first), file=sys.stderr, flush=True)
+        if not self._archived:
+            early = back = set()
+        together: dict[tuple[int, bool, bool, str], list[str]] = {}
+        for name, level in _lane_levels(levels, starting_now, acknowledged | early | back).items():
+            apart = (name in acknowledged, name in back, name if name in early else "")
+            together.setdefault((level, *apart), []).append(name)
         starting = []
-        for (level, _), names in sorted(together.items()):
+        for (level, *_), names in sorted(together.items()):
             lane = _free(levels[level], in_use)
             in_use.add(lane)
             own = {wanted[name]["key"]: points[wanted[name]["key"]] for name in names}
@@ -169,6 +185,7 @@ class Lanes:
             "level": level,
             "consumer": lane,
             "archived": self._archived,
+            "since": self._since(queries, points),
             "queries": [
                 query["spec"]
                 | {"key": query["key"], "silent": points[query["key"]]}
@@ -182,6 +199,13 @@ class Lanes:
             for name, query in queries.items()
         ]
         self._engine.start_lane(self._log, write_json(spec), named)
+
+    def _since(self, queries: Mapping[str, Query], points: Mapping[str, Any]) -> int | None:
+        """From when on queries of a lane need what the log has no longer; None if they don't, or nothing has it."""
+        first, came = _begin_of(self._log)
+        had_read = any(points[query["key"]]["offset"] > 0 for query in queries.values())
+        is_early = any(_begins_before(query, points[query["key"]], first, came) for query in queries.values())
+        return min(map(_low, queries.values())) if self._archived and (had_read or is_early) else None
 
 
 def _lane_levels(levels: list[str], queries: Mapping[str, Query], acknowledged: set[str]) -> dict[str, int]:
@@ -206,23 +230,40 @@ def _as_judged(steps: list[Step] | None) -> dict[str, Any]:
     return {"plan": steps[0]["plan"], "knowledge": steps[0]["version"], "later": steps[1:]}
 
 
-def _lost(log: str, added: Mapping[str, Query]) -> Iterator[str]:
-    """What queries that are new to a log do not find, though one may expect it."""
+def _anew(log: str, added: Mapping[str, Query]) -> Iterator[str]:
+    """What is to be known of queries that are new to a log, and are called as others were."""
     known = read(f"{log}/queries.json")
-    follower = LogFollower(log, None)
-    first = follower.offset
-    came = follower.next() if first > 0 else None
     for name, query in added.items():
-        if query["key"] in known:
-            continue
-        if any(key.rpartition(" ")[0] == name for key in known):
+        if query["key"] not in known and any(key.rpartition(" ")[0] == name for key in known):
             yield (
                 f"{name}: not the query that ran over this log before (its text is another, or this version of Cepheid "
                 "reads it otherwise). It begins anew, and what the other one had not found yet is not made good; "
                 "`cepheid query` finds it"
             )
-        if came and read_json(query["spec"]["plan"].encode())["within"][0] < came[0][6]:
-            yield begins_before(name, first)
+
+
+def _begin_of(log: str) -> tuple[int, int | None]:
+    """The first offset that a log has, and when that came; None: it has none, or begins with the very first."""
+    follower = LogFollower(log, None)
+    rows = follower.next() if follower.offset > 0 else None
+    return (rows[0][0], rows[0][6]) if rows else (follower.offset, None)
+
+
+def _low(query: Query) -> int:
+    """Where a query's WITHIN begins."""
+    return int(read_json(query["spec"]["plan"].encode())["within"][0])
+
+
+def _begins_before(query: Query, point: Mapping[str, Any], first: int, came: int | None) -> bool:
+    """Whether a query of which nothing was read asks about what happened before a log's first event came."""
+    return first > 0 and point["offset"] == 0 and _low(query) < (query["registered"] if came is None else came)
+
+
+def _awaited(name: str, first: int) -> str:
+    return (
+        f"{name}: WITHIN begins before the log does. What came before offset {first} is awaited from the archive "
+        "(cepheid pipeline); until then it finds nothing"
+    )
 
 
 def begins_before(name: str, first: int) -> str:
