@@ -492,7 +492,7 @@ impl Plan {
             group_by: json.member("group_by")?.each(|item| read_attribute(item, named))?,
             group_types: json.member("group_types")?.each(read_column_type)?,
             joins,
-            relations: json.member("relations")?.each(|item| read_relation(item, count))?,
+            relations: json.member("relations")?.each(|item| read_relation(item, named))?,
             policy: read_policy(json.member("match")?.text()?)?,
             after: read_after(json.member("after")?.text()?)?,
             keys: json.member("keys")?.each(read_key_part)?,

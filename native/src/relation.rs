@@ -5,7 +5,7 @@
 //! events are found quicker; and where every combination of single events is tried, a copy of an event for each value
 //! does. This is for what remains (src/cepheid/plan/semantic.py).
 
-use crate::expr::{Attribute, Sign, sign};
+use crate::expr::{Attribute, Named, Sign, sign};
 use crate::json::{self, Fault, Json, Reading, fault};
 use crate::known::read_value;
 use crate::plan_parts::read_attribute;
@@ -157,7 +157,7 @@ fn fit<'t>(
 }
 
 /// Reads a relation.
-pub(crate) fn read_relation(json: &Json, streams: usize) -> Result<Relation, Fault> {
+pub(crate) fn read_relation(json: &Json, named: Named<'_'>) -> Result<Relation, Fault> {
     let when = match json.member("when")?.text()? {
         "always" => When::Always,
         "chosen" => When::Chosen,
@@ -166,7 +166,7 @@ pub(crate) fn read_relation(json: &Json, streams: usize) -> Result<Relation, Fau
     };
     let members = json.member("members")?.each(|item| {
         Ok(Member {
-            attribute: read_attribute(item.at(0)?, streams)?,
+            attribute: read_attribute(item.at(0)?, named)?,
             places: item.at(1)?.each(Json::index)?,
         })
     })?;
@@ -177,7 +177,7 @@ pub(crate) fn read_relation(json: &Json, streams: usize) -> Result<Relation, Fau
             place if place < shared => Ok(Side::Place(place)),
             _ => fault("a relation compares what it does not have"),
         },
-        _ => read_attribute(item, streams).map(Side::Attribute),
+        _ => read_attribute(item, named).map(Side::Attribute),
     };
     let compared = json
         .member("compared")?

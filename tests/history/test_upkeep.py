@@ -44,7 +44,7 @@ def test_small_files_are_made_large_while_all_goes_on(
     app, said = application(tmp_path, RISING), list[str]()
     archive, stream = archive_of(app), app.graph.streams["air"]
     held, wrong, ended = threading.Event(), list[list[int]](), threading.Event()
-    compact = upkeep.compact_where_many
+    compact = compaction.compact_where_many
 
     def when_let(*arguments: Any) -> compaction.Done:
         held.wait()
