@@ -157,7 +157,7 @@ fn fit<'t>(
 }
 
 /// Reads a relation.
-pub(crate) fn read_relation(json: &Json, named: Named<'_'>) -> Result<Relation, Fault> {
+pub(crate) fn read_relation(json: &Json, named: Named<'_>) -> Result<Relation, Fault> {
     let when = match json.member("when")?.text()? {
         "always" => When::Always,
         "chosen" => When::Chosen,

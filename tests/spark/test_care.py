@@ -78,7 +78,6 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
     assert "air: 3 rows of days before 2012-05-08 removed" in told
     assert f"{DEAD_LETTERS}: 0 rows of days before 2012-05-08 removed" in told
     assert "air: 3 files, now 1" in told
-    assert len(told) == 4  # nothing of what Delta says besides
     assert sorted(row["id"] for row in read(spark, archive, AIR).collect()) == [1, 3, 5]
 
 
