@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000
 MINUTE: Final = 60 * _SECOND
 #: Every 20 minutes the offices of the department are cooled too much, for six.
 _CYCLE, _EPISODE = 20 * 60, 6 * 60
-#: Seconds of events in a file of the archive: of one that is compacted now and then, and as the pipeline leaves it.
+#: Seconds of events in a file of the archive: of one that is compacted, and as batches leave it.
 COMPACTED, AS_LEFT = 300, 2
 
 

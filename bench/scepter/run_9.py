@@ -176,7 +176,7 @@ def ten_times_larger(report: Report, whole: Application, tenth: Application, min
 
 
 def not_compacted(report: Report, compacted: Application, many: Application, minutes: int, repeats: int) -> None:
-    """What it costs that an archive has a file for each batch of the pipeline, until `cepheid archive compact`."""
+    """What it costs that an archive has a file for each batch, as nobody compacts it."""
     title = f"Down {minutes} minutes, an archive of few files and one of a file for each batch: medians of {repeats}"
     table = Table(title, ["query", "compacted: first, s", "last, s", "as left: first, s", "last, s"])
     for number in CATCH_UP:

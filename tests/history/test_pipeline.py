@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from cepheid.app import Application, load
 from cepheid.history import pipeline as pipeline_module
+from cepheid.history import upkeep
 from cepheid.history.answer import query
 from cepheid.history.pipeline import Pipeline, matches_table
 from cepheid.model.events import Event
@@ -237,19 +238,19 @@ def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path, m
         assert kept() == [(1, 1.0, None), (2, 2.0, "cfm")]
         (tmp_path / "app.yaml").write_text(text.replace("{path: archive}", "{path: archive, retain: 30d}"))
         assert not any(pipeline.apply(load(tmp_path / "app.yaml")).values())
-        pipeline._aged -= 3500
-        pipeline.tend()
+        pipeline._upkeep._aged -= 3500
+        pipeline.tidy()
         assert len(kept()) == 2  # it looks once an hour
-        pipeline._aged -= 3600
-        pipeline.tend()
+        pipeline._upkeep._aged -= 3600
+        pipeline.tidy()
         # What is archived meanwhile goes into the same table.
         push(tmp_path, [Event("air", 3, today + 1, {"sensor": "D3", "flow": 3.0, "unit": "cfm"})])
         pipeline.process_all()
         assert kept() == [(2, 2.0, "cfm"), (3, 3.0, "cfm")]
         assert not said
         # What can't be removed is said, and ends nothing.
-        monkeypatch.setattr(pipeline_module, "remove_before", lambda *_: spark.sql("SELECT * FROM damaged"))
-        pipeline._aged -= 3600
-        pipeline.tend()
+        monkeypatch.setattr(upkeep, "remove_before", lambda *_: spark.sql("SELECT * FROM damaged"))
+        pipeline._upkeep._aged -= 3600
+        pipeline.tidy()
         (line,) = said
         assert line.startswith("what the archive is not to keep any more can't be removed yet: [TABLE_OR_VIEW")

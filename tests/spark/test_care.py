@@ -51,14 +51,14 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
     archive = Archive(str(tmp_path / "archive"))
     filled(spark, tmp_path, archive)
     air, letters = stats(spark, archive, [AIR])
-    assert (air.table, air.rows, air.late, air.days, air.files) == ("air", 6, 0, 2, 6)
+    assert (air.table, air.rows, air.late, air.days, air.files, air.small) == ("air", 6, 0, 2, 6, 6)
     assert air.size is not None
     assert air.size > 1000
     assert (letters.rows, letters.files) == (1, 1)
     app = "name: a\nstreams: {air: {attributes: {room: string, levels: array<float>}}}\narchive: {path: archive}\n"
     (tmp_path / "app.yaml").write_text(app)
     told = called("stats", tmp_path / "app.yaml").splitlines()
-    assert told[1].split()[:5] == ["air", "6", "0", "2", "6"]
+    assert told[1].split()[:6] == ["air", "6", "0", "2", "6", "6"]
     assert told[1].endswith("2012-05-07 09:00:00, 2012-05-08 09:00:02")
     called("export", tmp_path / "app.yaml", "air", tmp_path / "one", "--from", "2012-05-08", "--format", "jsonl")
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "one").glob("*.jsonl")) == 3
@@ -83,7 +83,7 @@ def test_an_archive_is_looked_after(spark: SparkSession, tmp_path: Path) -> None
 
 def test_what_has_no_compaction_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(CantCompact, match="only Delta"):
-        compact(spark, Archive(str(tmp_path), "parquet"), [AIR])
+        compact(spark, Archive(str(tmp_path), "parquet"), [AIR.name])
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:

@@ -166,7 +166,8 @@ def test_csv_and_parquet(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    """SIGKILL of driver and JVM between the events and the dead letters of a batch, then a run to the end."""
+    """SIGKILL of driver and JVM between the events and the dead letters of a batch, amid compaction; then a run to the
+    end."""
     lines = write_input(tmp_path / "in")
     archive = Archive(str(tmp_path / "archive"))
     command = [sys.executable, "-m", "tests.spark.killed_run", str(tmp_path / "in"), archive.path]
@@ -177,6 +178,8 @@ def test_killed_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     )
     assert (killed.returncode, killed.stdout, killed.stderr) == (-signal.SIGKILL, b"", b"")
     assert events_in(read(spark, archive, AIR), AIR) == truth(lines[:60], [AIR]).events[AIR.name]
+    there = list(Path(archive.table(AIR.name)).glob("day=*/*.parquet"))
+    assert len(there) > len(read(spark, archive, AIR).inputFiles())  # what it was about to make is nobody's
     assert letters_in(read_dead_letters(spark, archive)) == truth(lines[:30], [AIR]).letters
 
     result = archive_files(spark, [AIR], tmp_path / "in", "jsonl", archive, files_per_batch=1)

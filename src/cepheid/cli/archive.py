@@ -31,15 +31,17 @@ def command() -> None:
 @click.argument("app", type=click.Path())
 @on_cluster
 def stats(app: str, conf: dict[str, str]) -> None:
-    """Say what the archive of APP holds: events and dead letters, since when, in how many files."""
+    """Say what the archive of APP holds: events, dead letters and matches, since when, in how many files, and how many
+    of these are so small that they are better made one."""
     application, archive, spark = _opened(app, conf)
     from cepheid.spark.care import stats
 
-    click.echo(f"{'table':24} {'rows':>12} {'late':>8} {'days':>5} {'files':>6} {'size':>9}  from, to")
-    for table in stats(spark, archive, streams_of(application.plan())):
+    click.echo(f"{'table':24} {'rows':>12} {'late':>8} {'days':>5} {'files':>6} {'small':>6} {'size':>9}  from, to")
+    for table in stats(spark, archive, streams_of(application.plan()), [*application.sections.queries]):
         span = "" if table.first is None else f"{_shown(table.first)}, {_shown(table.last)}"
         size = "" if table.size is None else f"{table.size / 1e6:,.1f} MB"
-        figures = f"{table.rows:>12,} {table.late:>8,} {table.days:>5,} {table.files:>6,} {size:>9}"
+        small = "" if table.small is None else f"{table.small:,}"
+        figures = f"{table.rows:>12,} {table.late:>8,} {table.days:>5,} {table.files:>6,} {small:>6} {size:>9}"
         click.echo(f"{table.table:24} {figures}  {span}")
 
 
@@ -49,10 +51,10 @@ def stats(app: str, conf: dict[str, str]) -> None:
 def compact(app: str, conf: dict[str, str]) -> None:
     """Make large files of small ones in the archive of APP, and remove what is older than `archive: {retain: ...}`.
 
-    Others may read and write meanwhile.
+    The pipeline does both by itself while it runs. Others may read and write meanwhile.
     """
     application, archive, spark = _opened(app, conf)
-    from cepheid.spark.care import compact, remove_before
+    from cepheid.spark.care import compact, remove_before, tables_of
 
     streams = streams_of(application.plan())
     section = application.sections.archive
@@ -60,7 +62,7 @@ def compact(app: str, conf: dict[str, str]) -> None:
         before = time.time_ns() // 1000 - section.retain
         for table, rows in remove_before(spark, archive, streams, before).items():
             click.echo(f"{table}: {rows:,} rows of days before {format_instant(before)[:10]} removed")
-    for table, (was, now) in compact(spark, archive, streams).items():
+    for table, (was, now) in compact(spark, archive, tables_of(streams, [*application.sections.queries])).items():
         click.echo(f"{table}: {was:,} files, now {now:,}")
 
 

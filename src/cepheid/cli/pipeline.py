@@ -50,6 +50,7 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
                 _say(f"running: {', '.join(status.name for status in pipeline.status())}")
                 if once:
                     pipeline.process_all()
+                    pipeline.tidy()
                 else:
                     _watch(pipeline, app, stopped)
                 for line in table(pipeline.status()):

@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 
 from cepheid.history.asked import Asked
 from cepheid.history.frames import Layout
-from cepheid.history.past import Past, snapshot
+from cepheid.history.past import Past
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact
 from cepheid.knowledge.tables import Lookup
@@ -27,7 +27,7 @@ from cepheid.language import syntax
 from cepheid.language.syntax import Expression, conjuncts
 from cepheid.model.time import UNITS
 from cepheid.plan.division import is_alone
-from cepheid.spark.archive import DAY, Archive
+from cepheid.spark.archive import DAY, Archive, snapshot
 from cepheid.spark.slices import LENGTH
 
 Strategy: TypeAlias = Literal["hybrid", "replay", "rewrite"]

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
@@ -25,7 +23,7 @@ from cepheid.history.reached import ArchiveAbsent, absent, check_reached
 from cepheid.history.tail import Tail, check_same_log, tail_of
 from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
-from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read
+from cepheid.spark.archive import DAY, LOG_LATE, REMOVED, Archive, day_of, read, snapshot
 from cepheid.spark.places import exists, local
 from cepheid.spark.validate import declared_for_spark, event_schema
 
@@ -109,20 +107,6 @@ class Past:
             return
         with explaining_damage(self.spark, self.archive, list(streams)):
             yield
-
-
-def snapshot(spark: SparkSession, archive: Archive, stream: str) -> Any:
-    """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
-    if archive.format != "delta":
-        return None
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    none = jvm.scala.Option.empty()
-    try:
-        table = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(stream))
-        return table.update(False, none, none)
-    except (PySparkException, Py4JError):
-        return None  # one that is damaged is told of when it is read
 
 
 def _last_day(spark: SparkSession, archive: Archive, stream: str) -> str | None:

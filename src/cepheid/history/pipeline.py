@@ -53,6 +53,7 @@ from cepheid.history.reached import LOG, check_begun
 from cepheid.history.registered import is_registered, registered, seen_live
 from cepheid.history.restore import restore
 from cepheid.history.sinks import Say, to_log, writer_to
+from cepheid.history.upkeep import Charge, Upkeep
 from cepheid.language.checker import Checked
 from cepheid.model.streams import Stream
 from cepheid.plan.compile import tables
@@ -64,8 +65,7 @@ from cepheid.service.log import forget_consumers, log_commit, log_committed
 from cepheid.service.metrics import pipeline_page
 from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
-from cepheid.spark.archive import Archive, check_writable
-from cepheid.spark.care import remove_before
+from cepheid.spark.archive import Archive, check_writable, matches_of
 from cepheid.spark.clocks import Live
 from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
@@ -85,8 +85,6 @@ _TRIGGER: Final = "500 milliseconds"
 #: In Real-Time Mode events go through as they come, and how far they came is written down so often. That holds them up
 #: for some 0.3 s each time, so that it is below one in a hundred events; what came since is done again after a crash.
 REAL_TIME: Final = "60 seconds"
-#: Seconds between two looks at what is older than the archive is to keep.
-_AGEING: Final = 3600.0
 #: Seconds between two looks at a batch that is waited for.
 _LOOK: Final = 0.1
 #: Seconds that a batch which was begun before may take when someone waits for it.
@@ -190,6 +188,15 @@ class Setting:
             return ConsoleSink(kind="console")
         return DeltaSink(kind="delta", path=matches_table(self.archive, query))
 
+    def charge(self) -> Charge | None:
+        """What is looked after; a table elsewhere that a sink names is its owner's. None without an archive."""
+        section = self.app.sections.archive
+        if section is None or self.archive is None:
+            return None
+        own = [name for name in self.plan.queries if self.is_here(name)]
+        own = [name for name in own if self.app.sections.queries[name].sink is None]
+        return Charge(self.archive, streams_of(self.plan), own, section.retain, self.lowest)
+
     def checkpoint(self, name: str) -> str:
         """Where a part remembers how far it has come."""
         if self.archive is not None:
@@ -215,7 +222,7 @@ class Pipeline:
         self._frames = frames or {}
         self.tally = Tally()
         self._spark, self._token, self._say = spark, token, say
-        self._aged = time.monotonic()
+        self._upkeep = Upkeep(spark, say)
         #: What was last said of what the service needs, and when it is looked for again.
         self._restored: str | None = None
         self._restore_at = 0.0
@@ -239,6 +246,7 @@ class Pipeline:
     def stop(self) -> None:
         """Ends all parts. What is under way is done again by the next run."""
         self._following.close()
+        self._upkeep.stop()
         for part in self._parts.values():
             if part.query is not None:
                 part.query.stop()
@@ -259,8 +267,9 @@ class Pipeline:
         }
 
     def tend(self) -> None:
-        """Takes up what is known now, starts again what has failed, and lets the archive forget.
+        """Takes up what is known now, starts again what has failed, and has the archive looked after.
 
+        That is done in a thread of its own: large files are made of many small ones, and what is too old is removed.
         To be called every now and then.
         """
         self._learn()
@@ -271,7 +280,13 @@ class Pipeline:
         self._tell()
         if setting.log is not None and setting.log.folder.is_dir():  # else the service is elsewhere
             self._restore(setting.log.folder)
-        self._forget()
+        if (charge := setting.charge()) is not None:
+            self._upkeep.tend(charge)
+
+    def tidy(self) -> None:
+        """Makes large files of small ones where the archive has many, now, and waits for it."""
+        if (charge := self._setting.charge()) is not None:
+            self._upkeep.tidy(charge)
 
     def _tend_part(self, part: Part) -> None:
         if part.query is not None and not part.query.isActive:
@@ -331,19 +346,6 @@ class Pipeline:
         if said is not None and said != self._restored:
             self._say(said)
         self._restored = said
-
-    def _forget(self) -> None:
-        """Removes what is older than the archive is to keep, every now and then."""
-        setting = self._setting
-        section = setting.app.sections.archive
-        if section is None or section.retain is None or time.monotonic() - self._aged < _AGEING:
-            return
-        self._aged = time.monotonic()
-        keep_from = time.time_ns() // 1000 - section.retain
-        try:
-            remove_before(self._spark, archive_of(setting.app), streams_of(setting.plan), keep_from)
-        except (OSError, ValueError, Py4JError, PySparkException) as error:  # a damaged table, or one changed meanwhile
-            self._say(f"what the archive is not to keep any more can't be removed yet: {explained(str(error))}")
 
     def _tell(self) -> None:
         """Says how far it is where the service's page of metrics looks; without a log, as such a page."""
@@ -565,7 +567,7 @@ def needs_kafka(app: Application) -> bool:
 
 def matches_table(archive: Archive, query: str) -> str:
     """Where the matches of a query are kept that has no sink of its own."""
-    return archive.table(f"_matches/{query}")
+    return archive.table(matches_of(query))
 
 
 def _await_quiet(query: StreamingQuery) -> None:

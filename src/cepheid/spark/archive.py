@@ -5,6 +5,7 @@
                                log_end, the end of its validity, and log_marks; log_late of what Spark read from a
                                topic; log_duplicate, where files or topics had an event of the same id before
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
+    <archive>/_matches/<query>/  what a live query has found, as the pipeline's sinks write it
     <archive>/_checkpoints/    what the pipelines into this archive have read
     <archive>/_tables/         a file for each table that was written, so that one that is gone is missed
 
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -101,7 +102,7 @@ class Archive:
         object.__setattr__(self, "path", normal(self.path))
 
     def table(self, name: str) -> str:
-        """The folder of a stream's table, or of DEAD_LETTERS."""
+        """The folder of a stream's table, of DEAD_LETTERS, or of a query's matches."""
         return f"{self.path}/{name}"
 
     def mark(self, name: str) -> str:
@@ -127,6 +128,11 @@ class Counts:
 
     archived: Mapping[str, int]
     dead_letters: Mapping[str, int]
+
+
+def matches_of(query: str) -> str:
+    """The name of the table that a live query's matches go to if it has no sink of its own."""
+    return f"_matches/{query}"
 
 
 def check_writable(archive: Archive, streams: Sequence[Stream]) -> None:
@@ -307,6 +313,20 @@ def has_table(spark: SparkSession, archive: Archive, table: str) -> bool:
     """Whether there is a table of that name."""
     path = archive.table(table)
     return is_there(spark, f"{path}/_delta_log" if archive.format == "delta" else path)
+
+
+def snapshot(spark: SparkSession, archive: Archive, table: str) -> Any:
+    """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
+    if archive.format != "delta":
+        return None
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    none = jvm.scala.Option.empty()
+    try:
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(table))
+        return log.update(False, none, none)
+    except (PySparkException, Py4JError):
+        return None  # one that is damaged is told of when it is read
 
 
 def _lost(archive: Archive, table: str) -> TableLost:

@@ -1,8 +1,9 @@
 """Care for an archive: what it holds, small files made large, and what is older than it is to be kept removed.
 
-Streams write small files, one a batch and day at least. Delta tables are compacted day by day; readers and writers go
-on meanwhile. Files that no version of the table needs are removed once they are a week old, as Delta advises: a reader
-may still be at them.
+Streams write small files, one a batch and day at least. Delta tables are compacted day by day (`compaction.py`);
+readers and writers go on meanwhile. Files that no version of the table needs are removed once they are a week old, as
+Delta advises: a reader may still be at them. A stream that reads matches may be further behind, so theirs are kept for
+as long as Delta keeps its log, of which a stream needs every commit anyway.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -19,8 +21,22 @@ from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.model.time import UNITS
 from cepheid.model.types import Type
-from cepheid.spark.archive import DAY, DEAD_LETTERS, REMOVED, Archive, read, read_dead_letters
+from cepheid.spark.archive import (
+    DAY,
+    DEAD_LETTERS,
+    REMOVED,
+    Archive,
+    day_of,
+    has_table,
+    matches_of,
+    read,
+    read_dead_letters,
+)
+from cepheid.spark.compaction import SMALL, compact_all, quoted
 from cepheid.spark.places import local
+
+#: For how many hours files of matches are kept that were replaced: the 30 days of `delta.logRetentionDuration`.
+_MATCHES_KEPT: Final = 30 * 24
 
 
 class CantCompact(ValueError):
@@ -29,7 +45,7 @@ class CantCompact(ValueError):
 
 @dataclass(frozen=True)
 class TableStats:
-    """What a table of the archive holds; `size` is None where the files are not on this machine."""
+    """What a table of the archive holds; `size` and `small` are None where the files are not on this machine."""
 
     table: str
     rows: int
@@ -38,55 +54,88 @@ class TableStats:
     last: datetime | None
     days: int
     files: int
+    #: How many of the files are so small that they are better made one.
+    small: int | None
     size: int | None
 
 
-def stats(spark: SparkSession, archive: Archive, streams: Sequence[Stream]) -> list[TableStats]:
-    """What each table holds, those of the streams and that of the dead letters."""
+def tables_of(streams: Sequence[Stream], queries: Sequence[str]) -> list[str]:
+    """The tables of an archive, whether there are such yet: of streams, of dead letters, and of queries' matches."""
+    return [*(stream.name for stream in streams), DEAD_LETTERS, *map(matches_of, queries)]
+
+
+def stats(
+    spark: SparkSession, archive: Archive, streams: Sequence[Stream], queries: Sequence[str] = ()
+) -> list[TableStats]:
+    """What each table holds: those of the streams, that of the dead letters, and those of matches that there are."""
     found = []
     for stream in streams:
         events = read(spark, archive, stream, late=True)
         late = sf.count_if(sf.coalesce("log_late", sf.lit(False)))
         found.append(_stats(stream.name, events, "time", late))
     letters = read_dead_letters(spark, archive)
-    return [*found, _stats(DEAD_LETTERS, letters, "received", sf.lit(0))]
+    found.append(_stats(DEAD_LETTERS, letters, "received", sf.lit(0)))
+    for table in map(matches_of, queries):
+        place = Archive(archive.path)  # whatever the archive's tables are, these are of Delta
+        if has_table(spark, place, table):
+            found.append(_stats(table, spark.read.format("delta").load(place.table(table)), "time", sf.lit(0)))
+    return found
 
 
 def _stats(table: str, rows: DataFrame, time: str, late: Column) -> TableStats:
     count, of_late, first, last, days = rows.agg(
-        sf.count(sf.lit(1)), late, sf.min(time), sf.max(time), sf.count_distinct(DAY)
+        sf.count(sf.lit(1)), late, sf.min(time), sf.max(time), sf.count_distinct(day_of(sf.col(time)))
     ).collect()[0]
     paths = [local(file) for file in rows.inputFiles()]
     sizes = [path.stat().st_size for path in paths if path is not None and path.exists()]
-    size = sum(sizes) if len(sizes) == len(paths) else None
-    return TableStats(table, count, of_late, first, last, days, len(paths), size)
+    known = len(sizes) == len(paths)
+    small, size = sum(each < SMALL for each in sizes), sum(sizes)
+    return TableStats(
+        table, count, of_late, first, last, days, len(paths), small if known else None, size if known else None
+    )
 
 
-def compact(spark: SparkSession, archive: Archive, streams: Sequence[Stream]) -> dict[str, tuple[int, int]]:
-    """Makes few large files of many small ones; how many there were and are, by table. CantCompact if not Delta."""
+def compact(spark: SparkSession, archive: Archive, tables: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Makes few large files of all small ones; how many files there were and are, by table. CantCompact if not Delta.
+
+    What is large is not written again, so that it may be done as often as one likes.
+    """
     if archive.format != "delta":
         raise CantCompact("only Delta tables are compacted; this archive is kept as plain parquet")
     done = {}
-    for table in (*(stream.name for stream in streams), DEAD_LETTERS):
-        if _is_table(archive, table):
+    for table in tables:
+        if has_table(spark, archive, table):
             before = len(spark.read.format("delta").load(archive.table(table)).inputFiles())
-            spark.sql(f"OPTIMIZE {_quoted(archive, table)}").collect()
-            spark.sql(f"VACUUM {_quoted(archive, table)}").collect()
+            compact_all(spark, archive, table)
+            remove_unused(spark, archive, table)
             done[table] = before, len(spark.read.format("delta").load(archive.table(table)).inputFiles())
     return done
+
+
+def remove_unused(spark: SparkSession, archive: Archive, table: str) -> None:
+    """Removes the files of a Delta table that were replaced or removed, or never became part of it, long enough ago."""
+    retain = f" RETAIN {_MATCHES_KEPT} HOURS" if table.startswith(matches_of("")) else ""
+    jvm: Any = spark.sparkContext._jvm
+    console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
+    out = console.out()
+    console.setOutDirect(jvm.java.lang.System.err)  # Delta says what it did, among the matches that are printed
+    try:
+        spark.sql(f"VACUUM {quoted(archive, table)}{retain}").collect()
+    finally:
+        console.setOutDirect(out)
 
 
 def remove_before(spark: SparkSession, archive: Archive, streams: Sequence[Stream], moment: int) -> dict[str, int]:
     """Removes events and dead letters of days that ended before a moment; how many, by table. Delta only."""
     removed = {}
     for table in (*(stream.name for stream in streams), DEAD_LETTERS):
-        if archive.format == "delta" and _is_table(archive, table):
+        if archive.format == "delta" and has_table(spark, archive, table):
             day = f"date_from_unix_date({moment // UNITS['d']})"
-            (row,) = spark.sql(f"DELETE FROM {_quoted(archive, table)} WHERE {DAY} < {day}").collect()  # noqa: S608
+            (row,) = spark.sql(f"DELETE FROM {quoted(archive, table)} WHERE {DAY} < {day}").collect()  # noqa: S608
             removed[table] = int(row[0])
             if removed[table]:  # for those who ask about these days
                 note = f"'{REMOVED}' = '{moment // UNITS['d'] * UNITS['d']}'"
-                spark.sql(f"ALTER TABLE {_quoted(archive, table)} SET TBLPROPERTIES ({note})")
+                spark.sql(f"ALTER TABLE {quoted(archive, table)} SET TBLPROPERTIES ({note})")
     return removed
 
 
@@ -108,12 +157,3 @@ def export(events: DataFrame, stream: Stream, folder: Path, file_format: Format)
     writer.json(str(folder))
     for file in folder.glob("*.json"):  # Spark's name for lines of JSON
         file.rename(file.with_suffix(".jsonl"))
-
-
-def _is_table(archive: Archive, table: str) -> bool:
-    folder = local(archive.table(table))
-    return folder is None or (folder / "_delta_log").is_dir()
-
-
-def _quoted(archive: Archive, table: str) -> str:
-    return f"delta.`{archive.table(table).replace('`', '``')}`"
