@@ -349,7 +349,9 @@ impl Running {
                 matches.saved(self.reads.sure(number));
             }
         }
-        let _ = self.mark(held.unwrap_or(u64::MAX));
+        if !(0..has_acks.len()).all(is_removed) {
+            let _ = self.mark(held.unwrap_or(u64::MAX));
+        }
     }
 
     /// Remembers this point of the log; what was found behind `held` may be asked for again.
