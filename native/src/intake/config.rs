@@ -30,7 +30,7 @@ impl Address {
 }
 
 /// A stream as the intake is told of it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConfig {
     /// Its name.
