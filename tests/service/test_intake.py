@@ -392,6 +392,7 @@ def test_an_application_says_what_its_intake_is_told(tmp_path: Path) -> None:
         "retain_bytes": 1_500_000_000,
         "retain_age": 7 * 86_400_000_000,
         "consumers": ["archive"],
+        "lanes": True,
     }
     assert [(stream["name"], stream["lateness"], stream["id"], stream["extras"]) for stream in told["streams"]] == [
         ("a", 0, None, True),

@@ -28,7 +28,7 @@ from cepheid.service.received import Received
 from cepheid.service.supplier import Supplier
 from tests.service.intakes import tail_of
 from tests.service.test_engine import threads_of_this_process
-from tests.service.test_service import COMMAND, children, service
+from tests.service.test_service import COMMAND, children, service, wait_for
 
 QUERY = (
     "SELECT ?a.sensor, ?b.flow - ?a.flow AS rise FROM (?a, air), (?b, air) JOIN (?a.sensor = ?b.sensor)"
@@ -436,3 +436,43 @@ def test_who_derives_says_where_the_intake_is(tmp_path: Path) -> None:
         pytest.raises(ValueError, match="rising, strong, twice are to be"),
     ):
         engine.follow(tmp_path / "log")
+
+
+def test_the_log_keeps_what_a_lane_would_read_again(tmp_path: Path) -> None:
+    """The log forgets sooner than the WINDOW ends: what was open in a crash is found all the same."""
+    query = QUERY.replace("WINDOW (?a, ?b, 1s)", "WINDOW (?a, ?b, 1h)")
+    head, _, _ = APPLICATION.replace(QUERY, query).partition("  quiet:")
+    log = "log: {path: log, durability: each, retain: 300ms}"
+    application = f'{head}service: {{listen: "unix:supply.sock", deliver: "unix:deliver.sock", {log}}}\n'
+    numbers = iter(range(100_000))
+    with (
+        service(tmp_path, application=application) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+        ConsumerClient(f"unix:{tmp_path / 'deliver.sock'}", "rising") as consumer,
+    ):
+        found: list[Received] = []
+        consumer.call(found.append)
+
+        def push(sensor: str, flow: float) -> None:
+            event = Event("air", next(numbers), time.time_ns() // 1000, {"sensor": sensor, "flow": flow})
+            supplier.push(event)
+            supplier.flush()
+
+        def segments() -> list[int]:
+            push("other", 0.0)
+            return sorted(int(path.stem) for path in (tmp_path / "log").glob("*.log"))
+
+        push("open", 1.0)
+        # The first of these are old enough to go, and the engine is done with them.
+        assert in_time(lambda: len(segments()) > 6)
+        wait_for(tmp_path, segments()[3])
+        assert segments()[0] == 0
+        os.kill(children(process)["cepheid.service.process"], signal.SIGKILL)
+        push("open", 9.0)
+        assert in_time(lambda: [one.attributes for one in found] == [{"sensor": "open", "rise": 8.0}])
+        # Nothing else holds them: without the query they go.
+        assert segments()[0] == 0
+        consumer.close()
+        (tmp_path / "app.yaml").write_text(application.replace("engine: service", "engine: spark"))
+        process.send_signal(signal.SIGHUP)
+        assert in_time(lambda: segments()[0] > 0)

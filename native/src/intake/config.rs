@@ -30,7 +30,7 @@ impl Address {
 }
 
 /// A stream as the intake is told of it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConfig {
     /// Its name.
@@ -70,6 +70,13 @@ pub struct LogConfig {
     /// Whose commits retention waits for.
     #[serde(default)]
     pub consumers: Vec<String>,
+    /// Whether it waits for what lanes of queries would read again after a crash.
+    #[serde(default = "default_lanes")]
+    pub lanes: bool,
+}
+
+fn default_lanes() -> bool {
+    true
 }
 
 /// Everything.
@@ -160,6 +167,7 @@ impl Config {
             retain_bytes: self.log.retain_bytes,
             retain_age: self.log.retain_age.map(Duration::from_micros),
             consumers: self.log.consumers.clone(),
+            lanes: self.log.lanes,
             priority: self.priority.map(|priority| (priority - 1).max(1)),
         })
     }

@@ -41,6 +41,9 @@ impl Server {
             .ok_or("no file was named to read the configuration from")?;
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let found = Config::parse(&text)?;
+        if (&found.streams, &found.default_stream) == (&self.config.streams, &self.config.default_stream) {
+            return Ok(());
+        }
         // Only streams change; sockets and the log stay.
         let config = Config {
             streams: found.streams,

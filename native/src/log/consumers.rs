@@ -2,8 +2,11 @@
 //!
 //! It waits for the log's own consumers, which it is told, whatever happens; and for each other one that has said how far
 //! it is, until it has not said so for [`PATIENCE`]: a reader that is gone for good must not fill the disk.
+//!
+//! A lane of queries says in its own file from where on it would read again (service/restart.rs). It is waited for as long, and
+//! only with what was closed no longer ago: what may be found again one day is not to fill the disk either.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -11,7 +14,10 @@ use std::time::{Duration, SystemTime};
 use super::{Error, fault};
 
 const FOLDER: &str = "consumers";
-const PATIENCE: Duration = Duration::from_secs(7 * 86_400);
+/// Who has not said anything for so long is not waited for.
+pub const PATIENCE: Duration = Duration::from_secs(7 * 86_400);
+/// The word before the offset in the file of a lane.
+pub const KEEP: &str = "keep";
 
 /// Whether this can be the name of a consumer, which is that of a file too.
 pub fn is_name(name: &str) -> bool {
@@ -56,15 +62,39 @@ pub fn needed(folder: &Path, own: &[String], end: u64) -> Result<u64, Error> {
         return Ok(needed); // nobody has said anything yet
     };
     for entry in entries.flatten() {
-        let is_waited_for = entry
-            .metadata()
-            .and_then(|about| about.modified())
-            .is_ok_and(|said| said.elapsed().map_or(true, |since| since < PATIENCE));
-        if let (true, Some(name)) = (is_waited_for, entry.file_name().to_str().filter(|name| is_name(name))) {
+        if let (true, Some(name)) = (
+            is_waited_for(&entry),
+            entry.file_name().to_str().filter(|name| is_name(name)),
+        ) {
             needed = needed.min(committed(folder, name)?.unwrap_or(end));
         }
     }
     Ok(needed)
+}
+
+/// The offset before which no lane of queries would read after a crash, at most `end`.
+pub fn needed_by_lanes(folder: &Path, end: u64) -> Result<u64, Error> {
+    let mut needed = end;
+    for entry in fs::read_dir(folder).map_err(fault("reading", folder))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|kind| kind != "restart") || !is_waited_for(&entry) {
+            continue;
+        }
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue, // of a lane that has just ended
+            Err(error) => return Err(fault("reading", &path)(error)),
+        };
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        let offset = lines.find(|(word, _)| *word == KEEP);
+        needed = needed.min(offset.and_then(|(_, offset)| offset.parse().ok()).unwrap_or(end));
+    }
+    Ok(needed)
+}
+
+fn is_waited_for(entry: &DirEntry) -> bool {
+    let said = entry.metadata().and_then(|about| about.modified());
+    said.is_ok_and(|said| said.elapsed().map_or(true, |since| since < PATIENCE))
 }
 
 /// How far a consumer has come; None: it never said so.

@@ -90,9 +90,8 @@ impl std::error::Error for Error {}
 
 /// Names what was being done when the file system failed; want of room is told apart.
 pub(crate) fn fault(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
     move |error| match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EMFILE | libc::ENFILE) => Error::Full(error),
-        _ => Error::Io(doing, path, error),
+        _ => Error::Io(doing, path.to_owned(), error),
     }
 }

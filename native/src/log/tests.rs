@@ -250,6 +250,41 @@ fn retention_stops_where_a_consumer_stands() {
 }
 
 #[test]
+fn retention_keeps_what_lanes_would_read_again_for_a_week_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 1024,
+        retain_bytes: Some(3000),
+        ..options()
+    };
+    let mut log = open(folder.path(), options);
+    while log.next_offset() < 200 {
+        append(&mut log, 5).unwrap();
+    }
+    log.sync().unwrap();
+    let lane = |name: &str| folder.path().join(format!("queries-{name}.restart"));
+    fs::write(lane("high"), "offset 60\nkeep 60\nstream 7 air\nquery ab\n").unwrap();
+    fs::write(lane("low"), "offset 5\nquery cd\n").unwrap(); // time does not bound what it holds
+    fs::write(lane("gone"), "offset 0\nkeep 0\nquery ef\n").unwrap();
+    assert_eq!(log.retain().unwrap(), 0);
+    let age = |path: PathBuf, by: Duration| {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - by).unwrap();
+    };
+    age(lane("gone"), consumers::PATIENCE);
+    assert!(log.retain().unwrap() > 0);
+    assert!(log.first_offset() <= 60 && log.first_offset() > 50);
+    // What was closed long ago goes all the same.
+    age(segment::path(folder.path(), log.first_offset()), consumers::PATIENCE);
+    assert_eq!(log.retain().unwrap(), 1);
+    assert!(log.first_offset() > 60 && log.bytes() > 3000);
+    fs::remove_file(lane("high")).unwrap();
+    assert!(log.retain().unwrap() > 0);
+    assert!(log.bytes() <= 3000);
+    log.tail().remove();
+}
+
+#[test]
 fn retention_by_age_takes_what_is_older() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {

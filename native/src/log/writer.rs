@@ -43,6 +43,8 @@ pub struct Options {
     pub retain_age: Option<Duration>,
     /// No segment is removed that one of these has not committed.
     pub consumers: Vec<String>,
+    /// Nor one that a lane of queries would read again after a crash.
+    pub lanes: bool,
     /// The real-time priority of the thread that brings what is written to disk, 1 to 99; None: it is scheduled like any other.
     pub priority: Option<i32>,
 }
@@ -55,6 +57,7 @@ impl Default for Options {
             retain_bytes: None,
             retain_age: None,
             consumers: Vec::new(),
+            lanes: true,
             priority: None,
         }
     }
@@ -445,10 +448,19 @@ impl Log {
             return Ok(0);
         }
         let needed = consumers::needed(&self.folder, &self.options.consumers, self.tail.durable())?;
+        let mut by_lanes = (!self.options.lanes).then_some(u64::MAX);
         let mut removed = 0;
         while let Some((first, _)) = self.closed.first().copied() {
             let after = self.closed.get(1).map_or(self.segment, |(first, _)| *first);
             if after > needed || !self.is_surplus(first) {
+                break;
+            }
+            // Many files are looked at for that, so only where it matters.
+            let by_lanes = match by_lanes {
+                Some(known) => known,
+                None => *by_lanes.insert(consumers::needed_by_lanes(&self.folder, self.tail.durable())?),
+            };
+            if after > by_lanes && self.age(first).is_none_or(|age| age < consumers::PATIENCE) {
                 break;
             }
             let path = segment::path(&self.folder, first);
@@ -474,15 +486,16 @@ impl Log {
         if self.options.retain_bytes.is_some_and(|limit| self.bytes() > limit) {
             return true;
         }
-        let closed_at = fs::metadata(segment::path(&self.folder, first)).and_then(|about| about.modified());
-        match (self.options.retain_age, closed_at) {
-            (Some(limit), Ok(at)) => {
-                // A clock that is wrong for a moment must not cost what is kept.
-                let now = UNIX_EPOCH + Duration::from_micros(steady::now().unsigned_abs());
-                now.duration_since(at).is_ok_and(|age| age > limit)
-            }
-            _ => false,
-        }
+        let limit = self.options.retain_age;
+        limit.is_some_and(|limit| self.age(first).is_some_and(|age| age > limit))
+    }
+
+    /// How long ago a segment was closed; None: nobody can tell, or in the future.
+    fn age(&self, first: u64) -> Option<Duration> {
+        let about = fs::metadata(segment::path(&self.folder, first)).ok()?;
+        // A clock that is wrong for a moment must not cost what is kept.
+        let now = UNIX_EPOCH + Duration::from_micros(steady::now().unsigned_abs());
+        now.duration_since(about.modified().ok()?).ok()
     }
 
     /// The tail, for readers in this process.

@@ -1,9 +1,11 @@
 //! Changes what runs while it runs: finds what is different, makes what is new aside, and puts another graph in the place of the old.
 //!
-//! Nobody stops for it. Each event is handed on by one graph, the old or the new. Only where operators go to another level
+//! Nobody stops for it. Each event is handed on by one graph, the old or the new. The lock of a level is taken only if its queues
+//! need more room, which is made before. Only where operators go to another level
 //! the levels' locks are held, for as long as it takes to set some numbers; what waits on their edges is bound at once, so that
 //! events keep their order. A part that was removed gets nothing new from those that stay; what it holds runs to its end, and
-//! then its counters go into the books of what was removed, and its ring to the next part.
+//! then its counters go into the books of what was removed, and its ring to the next part. A thread without a priority sees to that,
+//! because no worker is to wait for it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -64,6 +66,10 @@ pub struct Control {
     pub(super) old: Vec<Arc<Graph>>,
     /// Edges that no graph has any more, by the numbers of the level and the edge.
     pub(super) ended_edges: Vec<(usize, usize)>,
+    /// Levels that have InputQs of before.
+    before: Vec<Arc<Level>>,
+    /// Whether a thread clears away.
+    pub(super) is_tidied: bool,
     /// Levels that no graph has any more; their threads are to end.
     ending: Vec<Place>,
     pub(super) removed: Removed,
@@ -71,7 +77,7 @@ pub struct Control {
 
 /// See `Engine::change`.
 pub(super) fn change(shared: &Arc<Shared>, spec: Spec, given: Given, renewed: &[String]) -> Result<Changes, Fault> {
-    let mut control = shared.control.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut control = shared.control.lock();
     if shared.is_stopping() {
         return fault("the engine has stopped");
     }
@@ -85,9 +91,22 @@ pub(super) fn change(shared: &Arc<Shared>, spec: Spec, given: Given, renewed: &[
             shared.store.widen(*ring, *bound);
         }
     }
-    make_room(&next);
+    make_room(&old, &next);
     for (level, input) in &next.before {
-        level.state.lock().before.push(Arc::clone(input));
+        let mut state = level.state.lock();
+        let mut roomy = Vec::new();
+        while roomy.capacity() <= state.before.len() {
+            let room = state.before.len() + 1;
+            drop(state);
+            roomy.reserve(room);
+            state = level.state.lock();
+        }
+        roomy.append(&mut state.before);
+        roomy.push(Arc::clone(input));
+        let small = std::mem::replace(&mut state.before, roomy);
+        drop(state);
+        drop(small);
+        control.before.push(Arc::clone(level));
     }
     let changes = next.changes.clone();
     let graph = Arc::new(next.graph);
@@ -97,6 +116,7 @@ pub(super) fn change(shared: &Arc<Shared>, spec: Spec, given: Given, renewed: &[
         move_levels(shared, &old, &graph, &next.moves, &next.flushed);
     }
     control.ended_edges.extend(next.ended);
+    let woken = to_wake(&old, &graph, &next.moves, &next.flushed);
     control.old.push(old);
     for place in graph.levels() {
         let number = place.level.number;
@@ -111,34 +131,83 @@ pub(super) fn change(shared: &Arc<Shared>, spec: Spec, given: Given, renewed: &[
         if own.any(|producer| !producer.readers.remote.is_empty()) {
             threads::start(shared, &place.level, false)?;
         }
-        place.level.wake_all();
+        if woken.contains(&place.level.number) {
+            place.level.wake_all();
+        }
+    }
+    if !tidy(shared, &mut control) && !control.is_tidied {
+        threads::tidy(shared)?;
+        control.is_tidied = true;
     }
     Ok(changes)
 }
 
-/// Gives the queues of all levels room for what is to come, made aside: the locks are held to move what is in them.
-fn make_room(next: &Next) {
+/// The levels whose threads are to look at what has changed: for others nothing has.
+fn to_wake(
+    old: &Graph,
+    graph: &Graph,
+    moves: &[(Arc<Operator>, usize)],
+    flushed: &[(usize, usize, Reader)],
+) -> HashSet<usize> {
+    let runs_otherwise = |place: &&Place| {
+        let before = old.place(place.level.number);
+        before.is_none_or(|before| (before.policy, before.runs) != (place.policy, place.runs))
+    };
+    let others = graph.levels().filter(runs_otherwise).map(|place| place.level.number);
+    // Where operators have gone to another level, those who wait may wait for what has gone there.
+    let all = graph.levels().filter(|_| !moves.is_empty() || !flushed.is_empty());
+    others.chain(all.map(|place| place.level.number)).collect()
+}
+
+/// How many operators each level of a graph has, by number.
+fn operators_by_level(graph: &Graph) -> Vec<usize> {
+    let mut counts = vec![0; graph.places.len()];
+    for operator in graph.operators() {
+        let producer = graph.producer(operator.ring);
+        counts[producer.map_or_else(|| operator.level.load(Ordering::SeqCst), |producer| producer.level)] += 1;
+    }
+    counts
+}
+
+/// For a level of a graph, how many events may be on its edges, by the number of the level that they go to.
+fn rooms(graph: &Graph, level: usize) -> Vec<usize> {
+    let mut rooms = vec![0; graph.places.len()];
+    for producer in graph.producers.iter().flatten().filter(|p| p.level == level) {
+        for (reader, _) in &producer.readers.remote {
+            let target = graph.producer(reader.operator.ring);
+            let target = target.map_or_else(|| reader.operator.level.load(Ordering::SeqCst), |target| target.level);
+            rooms[target] += reader.operator.spec.depth;
+        }
+    }
+    rooms
+}
+
+/// Gives the queues of the levels that need it room for what is to come, made aside: the locks are held to move what is in them.
+fn make_room(old: &Graph, next: &Next) {
     let graph = &next.graph;
+    let (had, needed) = (operators_by_level(old), operators_by_level(graph));
     for place in graph.levels() {
         let level = &place.level;
-        let at = |operator: &&Arc<Operator>| next.level_of(operator) == level.number;
-        let roomy = PendingQ::new(graph.operators().filter(at).count());
-        let left = level.state.lock().pending.move_to(roomy);
-        drop(left);
+        if needed[level.number] > had.get(level.number).copied().unwrap_or(0) {
+            let roomy = PendingQ::new(needed[level.number]);
+            let left = level.state.lock().pending.move_to(roomy);
+            drop(left);
+        }
+        let rooms = rooms(graph, level.number);
         let mut edges = Vec::new();
-        let (mut count, mut rooms) = (0, vec![0; graph.places.len()]);
         for producer in graph.producers.iter().flatten().filter(|p| p.level == level.number) {
             for (reader, number) in &producer.readers.remote {
-                let target = next.level_of(&reader.operator);
-                count = count.max(number + 1);
-                rooms[target] += reader.operator.spec.depth;
                 if next.new_edges.contains(&(level.number, *number)) {
+                    let target = next.level_of(&reader.operator);
                     edges.push((*number, Edge::new(reader.clone(), target, reader.operator.spec.depth)));
                 }
             }
         }
-        let count = count.max(next.edges_at(level.number));
-        let roomy = MovingQ::new(count, &rooms, graph.order.clone());
+        // Without new edges there is room, unless they go by another order of levels now.
+        if edges.is_empty() && (old.order == graph.order || rooms.iter().all(|room| *room == 0)) {
+            continue;
+        }
+        let roomy = MovingQ::new(next.edges_at(level.number), &rooms, graph.order.clone());
         let mut moving = level.moving.lock();
         let left = moving.move_to(roomy);
         for (number, edge) in edges {
@@ -212,13 +281,27 @@ fn move_levels(
     debug_assert!(old.places.len() <= graph.places.len());
 }
 
-/// Clears away what has left, as far as nobody can reach it any more. The watchdog calls it again and again.
-pub(super) fn tidy(shared: &Shared, control: &mut Control) {
+/// Clears away what has left, as far as nobody can reach it any more; whether that is all. It is called again and again until then.
+pub(super) fn tidy(shared: &Shared, control: &mut Control) -> bool {
     // A graph that is not the current one, and that nobody else has, nobody can get.
     control.old.retain_mut(|graph| Arc::get_mut(graph).is_none());
     if !control.old.is_empty() {
-        return;
+        return false;
     }
+    clear_away(shared, control);
+    let graph = shared.current.load();
+    control.old.is_empty()
+        && control.ended_edges.is_empty()
+        && control.before.is_empty()
+        && control.ending.is_empty()
+        && graph.leaving.is_empty()
+        && graph.producers.iter().flatten().all(|producer| match &producer.source {
+            Source::Stream(stream) => stream.home.load(Ordering::SeqCst) == producer.level,
+            Source::Operator(_) => true,
+        })
+}
+
+fn clear_away(shared: &Shared, control: &mut Control) {
     let graph = shared.current.load_full();
     control.ended_edges.retain(|(level, number)| {
         let Some(place) = graph.place(*level) else { return false };
@@ -229,9 +312,11 @@ pub(super) fn tidy(shared: &Shared, control: &mut Control) {
         }
         true
     });
-    for place in graph.levels() {
-        place.level.state.lock().before.retain(|input| !input.is_empty());
-    }
+    control.before.retain(|level| {
+        let mut state = level.state.lock();
+        state.before.retain(|input| !input.is_empty());
+        !state.before.is_empty()
+    });
     for place in std::mem::take(&mut control.ending) {
         end_level(shared, &graph, &place);
     }
@@ -434,4 +519,70 @@ fn is_read_out(shared: &Shared, graph: &Graph, done: &HashSet<usize>, consumer: 
         shared.store.release(token, Fate::Used);
     }
     true
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::service::engine::Engine;
+    use serde_json::{Value, json};
+
+    /// Two levels with a path each; `more` numbers beside them a stream, an operator and a consumer at the low one, and a consumer
+    /// at the high one.
+    fn spec(more: &[usize]) -> Spec {
+        let named = |kind: &str, number: &usize| format!("{kind}{number}");
+        let stream = |name: String, level: usize| {
+            json!({"name": name, "level": level, "valid_for": null, "ring": 4, "replace": false, "waiting": 4,
+                   "attributes": [["x", "float"]]})
+        };
+        let operator = |name: String, level: usize, input: usize| {
+            json!({"name": name, "kind": "aggregate", "level": level, "inputs": [input], "relative": [], "fire": "all",
+                   "stale": "mark", "ring": 4, "depth": 4, "attributes": [["x", "float"]],
+                   "parameters": {"payload": [0], "function": "min", "last": 2}})
+        };
+        let consumer = |name: String, level: usize, input: usize| json!({"name": name, "input": input, "level": level, "stale": "mark", "capacity": 8});
+        let mut streams = vec![stream("high".into(), 0), stream("low".into(), 1)];
+        streams.extend(more.iter().map(|number| stream(named("stream", number), 1)));
+        let count = streams.len();
+        let mut operators = vec![operator("above".into(), 0, 0), operator("below".into(), 1, 1)];
+        operators.extend(
+            more.iter()
+                .enumerate()
+                .map(|(at, number)| operator(named("operator", number), 1, at + 2)),
+        );
+        let mut consumers = vec![consumer("a".into(), 0, count), consumer("b".into(), 1, count + 1)];
+        for (at, number) in more.iter().enumerate() {
+            consumers.push(consumer(named("consumer", number), 1, count + at + 2));
+            consumers.push(consumer(named("more", number), 0, count));
+        }
+        let spec: Value = json!({"name": "changing", "levels": ["high", "low"], "cores": 1, "prioritised": false,
+                                 "streams": streams, "operators": operators, "consumers": consumers});
+        Spec::read(&spec.to_string()).unwrap()
+    }
+
+    /// The test has the locks of a level in which nothing changes: a change that wanted one would not come to its end.
+    #[test]
+    fn no_worker_waits_for_a_change_beside_it() {
+        let engine = Engine::start(spec(&[]), Given::new()).unwrap();
+        let shared = engine.share();
+        let place = shared.graph().levels().next().cloned().unwrap();
+        assert_eq!(place.level.name, "high");
+        let state = place.level.state.lock();
+        let moving = place.level.moving.lock();
+        let (sender, done) = std::sync::mpsc::channel();
+        let changing = std::thread::spawn(move || {
+            for more in [&[1][..], &[1, 2], &[3, 2], &[]] {
+                engine.change(spec(more), Given::new(), &[]).unwrap();
+                while engine.shared().control.lock().is_tidied {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let _ = sender.send(engine.shared().graph().leaving.is_empty());
+            engine
+        });
+        let came = done.recv_timeout(Duration::from_secs(60));
+        drop((state, moving));
+        assert_eq!(came, Ok(true), "it waited for a lock");
+        assert!(changing.join().unwrap().stop(Duration::from_secs(10)));
+    }
 }

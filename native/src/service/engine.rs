@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::service::report::{consumer_report, operator_report, stream_report};
 use crate::service::scheduling::{alike, monotonic, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Store, Token};
+use crate::service::sync::PiMutex;
 use crate::service::threads;
 use crate::service::virtual_clock::supplier_head;
 
@@ -36,7 +37,7 @@ pub struct Shared {
     /// The highest real-time priority that it may use.
     pub(super) real_time: Option<i32>,
     pub(super) current: ArcSwap<Graph>,
-    pub(super) control: Mutex<Control>,
+    pub(super) control: PiMutex<Control>,
     /// The rings of the streams that a log has, if one is followed: what was removed of them may still come.
     pub(super) fed: Mutex<Option<HashSet<usize>>>,
     pub(super) running: AtomicUsize,
@@ -128,7 +129,7 @@ impl Shared {
 
     /// The books of what was removed, by name: of what has ended, and of what is about to.
     pub(super) fn removed(&self) -> Json {
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = self.control.lock();
         let mut found = control.removed.clone();
         let graph = self.graph();
         self.add_leaving(&graph, &mut found);
@@ -232,7 +233,7 @@ impl Engine {
             notices,
             real_time,
             current: ArcSwap::from_pointee(Graph::empty(spec.cores, spec.prioritised)),
-            control: Mutex::default(),
+            control: PiMutex::default(),
             fed: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),

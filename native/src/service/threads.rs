@@ -1,4 +1,4 @@
-//! The threads of an engine: workers and movers of its levels, and the watchdog, which also clears away what has left.
+//! The threads of an engine: workers and movers of its levels, the watchdog, and after a change one that clears away what has left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::json::{Fault, fault};
-use crate::service::change::tidy;
+use crate::service::change;
 use crate::service::engine::Shared;
 use crate::service::processor::Level;
 use crate::service::scheduling::{Policy, WATCHDOG, adopt, monotonic};
@@ -72,9 +72,20 @@ pub(super) fn watch(shared: &Arc<Shared>) -> Result<(), Fault> {
         while !shared.is_stopping() {
             thread::sleep(ROUND);
             name_the_stuck(shared, &mut named);
-            // Who changes the graph just now clears away by itself.
-            if let Ok(mut control) = shared.control.try_lock() {
-                tidy(shared, &mut control);
+        }
+    })
+}
+
+/// Starts a thread that clears away what has left, until nothing has. It has no priority: books are added up, memory goes back,
+/// and no worker is to wait for either.
+pub(super) fn tidy(shared: &Arc<Shared>) -> Result<(), Fault> {
+    spawn(shared, "cep-tidy".to_owned(), |shared| {
+        while !shared.is_stopping() {
+            thread::sleep(ROUND);
+            let mut control = shared.control.lock();
+            if change::tidy(shared, &mut control) {
+                control.is_tidied = false;
+                return;
             }
         }
     })

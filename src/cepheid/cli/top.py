@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from cepheid.app import load
-from cepheid.service.client import RefusedByService, ask, consumers_address, read_stats
+from cepheid.service.client import RefusedByService, ask_line, consumers_address, read_stats
 from cepheid.service.intake import counted, suppliers_address
 from cepheid.service.metrics import count_of
 
@@ -31,8 +31,8 @@ _NAME: Final = 24
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the last 16,384 moments of each worker and mover (under load less than a second) to a file that"
-    " Perfetto (ui.perfetto.dev) opens, and end.",
+    help="Write what each worker and mover did in the last seconds to a file that Perfetto (ui.perfetto.dev) opens, and"
+    " end.",
 )
 def command(app: str, once: bool, every: float, trace: Path | None) -> None:
     """Show levels, consumers, queries and operators of the running service of the application file APP.
@@ -50,7 +50,10 @@ def command(app: str, once: bool, every: float, trace: Path | None) -> None:
 
     try:
         if trace is not None:
-            trace.write_text(json.dumps(ask(address, {"trace": True}, token)))
+            line = ask_line(address, {"trace": True}, token, 60.0)
+            if line.startswith(b'{"error"'):
+                raise RefusedByService(json.loads(line)["error"])
+            trace.write_bytes(line)
             click.echo(f"{trace} shows what each worker and mover did last; open it with https://ui.perfetto.dev")
             return
         stats = look()

@@ -255,6 +255,14 @@ def read_stats(address: str, token: str | None = None) -> dict[str, Any]:
 
 def ask(address: str, request: dict[str, Any], token: str | None = None, patience: float = 10.0) -> dict[str, Any]:
     """The answer of the service at an address to a request, waited for at most so many seconds."""
+    answer: dict[str, Any] = json.loads(ask_line(address, request, token, patience))
+    if "error" in answer:
+        raise RefusedByService(answer["error"])
+    return answer
+
+
+def ask_line(address: str, request: dict[str, Any], token: str | None = None, patience: float = 10.0) -> bytearray:
+    """The same as the service gives it: a line of JSON."""
     hello = request | ({} if token is None else {"token": token})
     with connect(address, patience) as connection:
         connection.sendall(json.dumps(hello).encode() + b"\n")
@@ -264,7 +272,4 @@ def ask(address: str, request: dict[str, Any], token: str | None = None, patienc
             if not part:
                 raise ConnectionResetError("the service has closed the connection")
             data += part
-    answer: dict[str, Any] = json.loads(data)
-    if "error" in answer:
-        raise RefusedByService(answer["error"])
-    return answer
+    return data

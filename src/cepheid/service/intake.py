@@ -46,9 +46,9 @@ class IntakeConfig:
     """What an intake is told. `listen` has addresses such as `unix:path` and `tcp:host:port` (port 0: any).
 
     Retention removes what is older than `retain_age` (microseconds) or more than `retain_bytes`, but nothing that one
-    of `consumers` has not committed, nor others that commit (docs/log.md). `duplicates`: for so many events an id is
-    remembered, at most for twice as many. `priority`, 1 to 99, is a real-time one, for machines whose cores may all be
-    busy.
+    of `consumers` has not committed, nor others that commit, nor, with `lanes`, what queries would read again after a
+    crash (docs/log.md). `duplicates`: for so many events an id is remembered, at most for twice as many. `priority`,
+    1 to 99, is a real-time one, for machines whose cores may all be busy.
     """
 
     streams: Sequence[Stream]
@@ -61,6 +61,7 @@ class IntakeConfig:
     retain_bytes: int | None = None
     retain_age: int | None = None
     consumers: Sequence[str] = field(default_factory=tuple)
+    lanes: bool = True
     connections: int = 4096
     duplicates: int = 1 << 19
     priority: int | None = None
@@ -86,6 +87,7 @@ class IntakeConfig:
                 "retain_bytes": self.retain_bytes,
                 "retain_age": self.retain_age,
                 "consumers": list(self.consumers),
+                "lanes": self.lanes,
             },
             "streams": [
                 {**_stream(stream), "patient": stream.name in self.patient} for stream in in_order(self.streams)
@@ -149,8 +151,8 @@ def config_of(
         patient=_patient(plan, [stream.name for stream in streams]),
     )
     if log is None:
-        # In the engine's process, which is to be small.
-        return replace(config, segment_bytes=16 << 20, retain_bytes=64 << 20, duplicates=1 << 13)
+        # In the engine's process, which is to be small, and in memory.
+        return replace(config, segment_bytes=16 << 20, retain_bytes=64 << 20, lanes=False, duplicates=1 << 13)
     return replace(
         config,
         log=app.folder / log.path,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Protocol, TypeAlias
 
-    #: Makes the answer, which JSON can say, of a request; a ValueError is the answer "error".
+    #: Makes the answer of a request, which JSON can say, or is a line of JSON; a ValueError is the answer "error".
     Request: TypeAlias = Callable[[Mapping[str, Any]], object]
 
     class Served(Protocol):
@@ -72,7 +72,8 @@ class Outlet:
                 f'the first line is to name a consumer, such as {{"consumer": "plant"}}, or one of: '
                 f"{', '.join(sorted(self._requests))}"
             )
-        return _native.write_json(self._requests[key](asked))
+        answer = self._requests[key](asked)
+        return answer if isinstance(answer, str) else _native.write_json(answer)
 
 
 def _check_loopback(address: str) -> None:

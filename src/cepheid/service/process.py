@@ -53,7 +53,7 @@ class Process:
             suppliers = self._inside.listening[0]
             self._ready["suppliers"] = self._inside.listening
         self._running.follow(order["job"], order["log"], suppliers, order["token"])
-        requests = {"apply": self._ask, "trace": lambda _: read_json(self._running.native.trace().encode())}
+        requests = {"apply": self._ask, "trace": lambda _: self._running.native.trace()}
         self._outlet = Outlet(self._running, order["deliver"], order["token"], requests)
         self._ready["consumers"] = self._outlet.address
 

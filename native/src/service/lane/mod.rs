@@ -22,7 +22,7 @@ use crate::service::knowing::{Coming, Update};
 use crate::service::matches::Matches;
 use crate::service::reads::{Read, Reads};
 use crate::service::recorder::Track;
-use crate::service::restart::Marks;
+use crate::service::restart::{Marks, Point};
 use crate::service::scheduling::{LevelPolicy, now};
 
 use group::groups;
@@ -75,7 +75,7 @@ impl Lane {
             let numbered = group.queries.iter().enumerate();
             numbered.map(|(place, number)| (&**group.standing.plan(place), spec.queries[*number].limit.is_some()))
         });
-        let marks = Marks::new(plans, &folder, &spec.consumer);
+        let mut marks = Marks::new(plans, &folder, &spec.consumer, spec.is_archived);
         let end = Follower::open(&folder, From::End, false)
             .map_err(Refused::Log)?
             .offset();
@@ -111,6 +111,11 @@ impl Lane {
                 follower.offset() - 1
             );
         }
+        // A full disk: then it is written with the next point.
+        let _ = marks.begin(Point {
+            offset: follower.offset(),
+            streams: begin.streams.clone(),
+        });
         for clock in groups.iter_mut().flat_map(|group| &mut group.clocks) {
             let known = begin.streams.iter().find(|(name, _)| *name == clock.stream.name);
             clock.greatest = known.map_or(i64::MIN, |(_, time)| *time);

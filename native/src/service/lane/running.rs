@@ -71,12 +71,22 @@ pub(super) struct Running {
 impl Running {
     /// Follows the log until it is stopped.
     pub(super) fn run(&mut self) {
-        let _ = adopt(self.policy.worker);
-        let share = self.policy.share.unwrap_or(0);
+        // Queries that come anew go through what the log has without a priority: they are not to delay those that run.
+        let mut is_late = self.is_loud.iter().all(|is_loud| *is_loud);
+        let mut share = 0;
         let mut committed = Instant::now();
         let mut busy = Busy::default();
-        busy.begin(share, monotonic());
+        let mut is_at_its_level = false;
         while !self.stop.load(Ordering::SeqCst) {
+            is_late &= self.follower.offset() < self.end;
+            if !is_late && !is_at_its_level {
+                is_at_its_level = true;
+                let _ = adopt(self.policy.worker);
+                share = self.policy.share.unwrap_or(0);
+                // What it took of no level's time it does not owe.
+                busy = Busy::default();
+                busy.begin(share, monotonic());
+            }
             let mut waiting = self.unlogged.iter().enumerate();
             if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) || self.is_ahead() {
                 thread::sleep(PATIENCE);
@@ -378,7 +388,9 @@ impl Running {
                 matches.saved(self.reads.sure(number));
             }
         }
-        let _ = self.mark(held.unwrap_or(u64::MAX));
+        if !(0..has_acks.len()).all(is_removed) {
+            let _ = self.mark(held.unwrap_or(u64::MAX));
+        }
     }
 
     /// Remembers this point of the log; what was found behind `held` may be asked for again.

@@ -150,6 +150,7 @@ class Lanes:
             starting.append((lane, level, {name: wanted[name] for name in names}))
         lanes |= {query["key"]: lane for lane, _, queries in starting for query in queries.values()}
         _write(f"{self._log}/lanes.json", lanes)
+        _end_lanes(self._log, set(lanes.values()))
         for lane, level, queries in starting:
             self._start(levels, lane, level, queries, points, judged)
             self._running |= queries
@@ -313,7 +314,9 @@ def _begin_at(log: str, before: set[str], lane: str) -> None:
             with open(f"{log}/{name}.restart", encoding="utf-8") as file:
                 places.append(file.read().splitlines())
         first = min(places, key=lambda lines: int(lines[0].removeprefix("offset ")))
-        lines = [line for line in first if not line.startswith("query ")]
+        lines = [line for line in first if not line.startswith(("keep ", "query "))]
+        kept = [int(line.removeprefix("keep ")) for place in places for line in place if line.startswith("keep ")]
+        lines += [f"keep {min(kept)}"] if kept else []
         lines += {line for place in places for line in place if line.startswith("query ")}
         with open(f"{log}/{lane}.restart", "w", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n")
@@ -321,6 +324,14 @@ def _begin_at(log: str, before: set[str], lane: str) -> None:
         # Then with the whole log.
         if os.path.exists(f"{log}/{lane}.restart"):
             os.remove(f"{log}/{lane}.restart")
+
+
+def _end_lanes(log: str, in_use: set[str]) -> None:
+    """The log does not wait for lanes that are not there any more."""
+    for name in os.listdir(log):
+        lane, _, kind = name.rpartition(".")
+        if kind == "restart" and lane not in in_use:
+            os.remove(f"{log}/{name}")
 
 
 def _write(path: str, content: dict[str, Any]) -> None:
