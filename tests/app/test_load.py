@@ -269,6 +269,6 @@ def test_the_generated_documents_are_up_to_date() -> None:
     ],
 )
 def test_the_extension_of_a_source_tells_its_format(source: str, told: str, tmp_path: Path) -> None:
-    text = f"name: a\nstreams: {{s: {{attributes: {{x: float}}, source: {{kind: files, {source}}}}}}}\narchive: {{path: x}}\n"
-    found = load(write(tmp_path, app=text)).sections.streams["s"].source
-    assert getattr(found, "format", None) == told
+    stream = f"{{attributes: {{x: float}}, source: {{kind: files, {source}}}}}"
+    app = load(write(tmp_path, app=f"name: a\nstreams: {{s: {stream}}}\narchive: {{path: x}}\n"))
+    assert getattr(app.sections.streams["s"].source, "format", None) == told
