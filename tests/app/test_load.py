@@ -270,6 +270,5 @@ def test_the_generated_documents_are_up_to_date() -> None:
 )
 def test_the_extension_of_a_source_tells_its_format(source: str, told: str, tmp_path: Path) -> None:
     stream = f"{{attributes: {{x: float}}, source: {{kind: files, {source}}}}}"
-    text = f"name: a\nstreams: {{s: {stream}}}\narchive: {{path: x}}\n"
-    found = load(write(tmp_path, app=text)).sections.streams["s"].source
-    assert getattr(found, "format", None) == told
+    app = load(write(tmp_path, app=f"name: a\nstreams: {{s: {stream}}}\narchive: {{path: x}}\n"))
+    assert getattr(app.sections.streams["s"].source, "format", None) == told
