@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -28,6 +31,7 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.service.supplier import Supplier
 from cepheid.spark.application import archive_of
 from cepheid.spark.archive import read, read_dead_letters
+from tests.spark.killed_stream import planners
 
 APP = """
     name: plant
@@ -197,20 +201,50 @@ def check_recovered(spark: SparkSession, folder: Path) -> None:
         pipeline.process_all()
         push(folder, more[30:])
         pipeline.process_all()
-    ended = time.time_ns() // 1000
-    rows = spark.read.format("delta").load(matches_table(archive_of(app), "rising")).collect()
+        ended, lines = time.time_ns() // 1000, {line["events"]["e"]: line for line in map(json.loads, said)}
+        rows = spark.read.format("delta").load(matches_table(archive_of(app), "rising")).collect()
+        check_planners_killed(spark, folder, pipeline, said)
     # The first sixty were there before the first pipeline; what the last two of a batch end waits for the next.
     by_last = {row["events"]["q"]: (row["recovered"], row["delay"]) for row in rows}
     assert {q for q, (recovered, _) in by_last.items() if recovered} >= {q for q in by_last if q < 58 or 89 < q < 118}
     assert not any(by_last[q][0] for q in by_last if 59 < q < 88 or q > 119)
     assert all((delay is not None and delay > 0) == recovered for recovered, delay in by_last.values())
-    lines = {line["events"]["e"]: line for line in map(json.loads, said)}
     assert lines.keys() == {e for e in range(150) if e * e % 11 > 5}
     assert all(("delay" in line) == line.get("recovered", False) == (e < 120) for e, line in lines.items())
     # Each by its own event: the first ones came long before those that were pushed last.
     assert 0 < lines[max(e for e in lines if e < 120)]["delay"] < lines[min(lines)]["delay"]
     came = {each.event.id: each.arrival for each in LogReader(folder / "log") if each.event.stream == "air"}
     assert all(pushed <= came[e] + line["delay"] <= ended for e, line in lines.items() if e < 120)
+
+
+def check_planners_killed(spark: SparkSession, folder: Path, pipeline: Pipeline, said: list[str]) -> None:
+    """SIGKILL, in the middle of a batch, of all processes that plan what streams read of the log.
+
+    Each of the streams ends of it, also an idle one, and is started again. Nothing is missing then, and nothing twice.
+    """
+    parts = [part for part in pipeline._parts.values() if part.log is not None]
+    assert [part.name for part in parts] == ["archive", "dead letters", "rising", "high"]
+    killed, offsets = planners(), Path(parts[2].checkpoint) / "offsets"
+    before = set(offsets.iterdir())
+    push(folder, [air(i, i * 10, float(i * i % 11)) for i in range(150, 180)])
+    while set(offsets.iterdir()) <= before:
+        time.sleep(0.001)
+    for pid in killed:
+        with suppress(ProcessLookupError):  # one of a stream of before, that was ending
+            os.kill(pid, signal.SIGKILL)
+    while any(part.query is not None and part.query.isActive for part in parts):
+        time.sleep(0.01)
+    pipeline.tend()
+    assert pipeline.down == [part.name for part in parts]
+    ends = [line for line in said if "the Python process that plans what it reads has ended" in line]
+    assert [line.split(" has failed")[0] for line in ends] == pipeline.down
+    while not all(status.state == "running" and status.lag == 0 for status in pipeline.status()):
+        pipeline.tend()  # more than once where the machine is too busy for Spark to await new processes
+        time.sleep(0.01)
+    app = pipeline._setting.app
+    assert found(spark, app, "rising") == wanted(folder, app, "rising")
+    ids = [row["id"] for row in read(spark, archive_of(app), app.graph.streams["air"]).collect()]
+    assert sorted(ids) == list(range(180))
 
 
 def test_a_stream_that_gains_an_attribute(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

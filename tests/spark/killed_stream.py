@@ -83,16 +83,28 @@ def tasks(tracker: StatusTracker, query: StreamingQuery) -> tuple[int, int]:
 
 def workers() -> list[int]:
     """The Python workers of this program: forked by a daemon that its JVM has started."""
-    parents, daemons = {}, set()
+    parents, daemons = processes(b"pyspark.daemon")
+    forked = [pid for pid in daemons if parents.get(pid) in daemons]
+    return [pid for pid in forked if parents.get(parents.get(parents[pid], 0)) == os.getpid()]
+
+
+def planners() -> list[int]:
+    """The processes that plan what this program's streams read of sources in Python: its JVM starts one for each."""
+    parents, runners = processes(b"python_streaming_source_runner")
+    return [pid for pid in runners if parents.get(parents.get(pid, 0)) == os.getpid()]
+
+
+def processes(name: bytes) -> tuple[dict[int, int], set[int]]:
+    """The parents of all processes, and those processes that have a name in their command."""
+    parents, named = {}, set()
     for place in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"pyspark.daemon" in (place / "cmdline").read_bytes():
-                daemons.add(int(place.name))
+            if name in (place / "cmdline").read_bytes():
+                named.add(int(place.name))
         except OSError:
             continue  # it ended
-    forked = [pid for pid in daemons if parents.get(pid) in daemons]
-    return [pid for pid in forked if parents.get(parents.get(parents[pid], 0)) == os.getpid()]
+    return parents, named
 
 
 if __name__ == "__main__":

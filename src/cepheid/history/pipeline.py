@@ -73,7 +73,7 @@ from cepheid.spark.moved import follow_move
 from cepheid.spark.pipeline import check_run, input_checkpoint
 from cepheid.spark.recovered import CAME
 from cepheid.spark.sources import check_input
-from cepheid.spark.trouble import explained
+from cepheid.spark.trouble import explained, failure_of
 from cepheid.spark.validate import declared_for_spark
 
 #: Where a pipeline without a log writes its metrics, in the application's folder: for a collector of text files.
@@ -295,7 +295,7 @@ class Pipeline:
             if part.is_finishing and part.query.exception() is None:
                 self._start(part)
             else:
-                self._fail(part, str(part.query.exception()))
+                self._fail(part, failure_of(part.query))
         elif part.again_at is not None and time.monotonic() >= part.again_at:
             self._start(part)
         elif part.failures and part.query is not None and part.query.lastProgress:

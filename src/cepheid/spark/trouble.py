@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Any, Final
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cepheid.spark.places import local
 
@@ -18,11 +20,25 @@ _AWAY: Final = (
     "Failed to construct kafka",
 )
 _CHANGED: Final = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "STATE_STORE_VALUE_SCHEMA")
+#: What of Spark speaks with the process that plans what a stream reads of a data source in Python.
+_PLANNING: Final = "PythonStreamingSourceRunner"
 #: How a session gets the store that a query's state needs: Spark's own words name it, and not the setting.
 _STORE: Final = (
     'spark.conf.set("spark.sql.streaming.stateStore.providerClass", '
     '"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")'
 )
+
+
+def failure_of(query: StreamingQuery) -> str:
+    """What a stream says of its failure; or what happened, where Spark says no more than that a socket closed."""
+    failure: Any = query.exception()
+    cause = getattr(failure, "_cause", None)  # which PySpark shows nowhere
+    if cause is not None and _PLANNING in cause._stackTrace and cause._desc.startswith(("java.io.", "java.net.")):
+        return (
+            "the Python process that plans what it reads has ended, as one does that is killed: see whether memory has "
+            "run out. It goes on where it was"
+        )
+    return str(failure)
 
 
 def is_of_newer_delta(story: str) -> bool:
