@@ -356,6 +356,9 @@ def test_as_sparql(tmp_path: Path) -> None:
     assert "?p cep:stream ?p_stream" in printed.stdout
     refused = ask(tmp_path, "-q", "SELECT ?p.flow SEQ (?p, ?q) WINDOW (?p, ?q, 1s) MATCH NEXT", "--to", "sparql")
     assert isinstance(refused.exception, NotExact)
+    counted = ask(tmp_path, "-q", "SELECT COUNT(?p) AS n WINDOW (?p, batch, 1s)", "--to", "sparql").exception
+    hint = "Take it out of the query, or ask without --to"
+    assert str(counted) == f"SPARQL can't give a WINDOW of one variable, or HAVING exactly. {hint}"
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:
