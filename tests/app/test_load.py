@@ -158,7 +158,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_variables(tmp_path: Path) -> None:
     text = (
         "name: a\n" + STREAM + "archive: {path: '/${PLANT}/${SITE:-home}'}\n"
-        "service:\n  cores: ${CORES}\n  listen: tcp:$${x}\n"
+        "service:\n  cores: ${CORES}\n  listen: unix:$${x}\n"
         "queries: {q: {text: 'SELECT ?e.x AS y # ${NOT}'}}\n"
     )
     path = write(tmp_path, app=text)
@@ -170,7 +170,7 @@ def test_variables(tmp_path: Path) -> None:
     assert sections.service is not None
     assert sections.archive.path == "/p1/home"
     assert sections.service.cores == 2
-    assert sections.service.listen == "tcp:${x}"
+    assert sections.service.listen == "unix:${x}"
     assert sections.queries["q"].text == "SELECT ?e.x AS y # ${NOT}", "a query's text is the language's own"
     assert messages(path, {"CORES": "2"}) == ["the environment variable PLANT is not set"]
 

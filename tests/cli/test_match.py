@@ -201,6 +201,7 @@ name: plant
 streams:
   flow: {attributes: {room: string, x: float}, idle: 300ms}
 archive: {path: data}
+queries: {all: {text: "SELECT ?e.x FROM (?e, flow)"}}
 """
 
 

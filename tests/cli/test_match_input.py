@@ -225,6 +225,22 @@ def test_records_that_name_no_stream_are_of_the_only_one_that_is_read(tmp_path: 
     assert "the events are of 'events', and FROM reads 'flow', 'level'" in said
 
 
+def test_the_only_stream_of_an_application_need_not_be_named_beside_its_queries_and_operators(tmp_path: Path) -> None:
+    app = """
+name: a
+default_stream: flow
+streams: {flow: {attributes: {n: int, wave: array<float>}}}
+graph: {spectrum: {kind: fft, inputs: [flow]}}
+consumers: {c: {input: spectrum}}
+queries: {some: {text: "SELECT ?e.n FILTER (?e.n > 5)"}}
+"""
+    found, said = match(tmp_path, "SELECT ?e.n AS x", '{"time": 1, "n": 7}', '{"time": 2, "n": 3}', app=app)
+    assert (bound(found), values(found), said) == ([1, 2], [7, 3], "")
+    derived = '{"stream": "some", "id": "m", "time": 1, "n": 7}'
+    found, said = match(tmp_path, "SELECT ?e.n AS x FROM (?e, some)", derived, '{"time": 1, "n": 8}', app=app)
+    assert (bound(found), values(found), said) == (["m"], [7], "")
+
+
 def test_now_is_microseconds_or_text_as_times_are(tmp_path: Path) -> None:
     lines = '{"id": 1, "time": 1000000}', '{"id": 2, "time": 3000000}'
     for now in ("2000000", "1970-01-01T00:00:02Z"):

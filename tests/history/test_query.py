@@ -162,6 +162,39 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
     assert list(query(app, counted, spark=spark)) == [json.loads(line) for line in matched(tmp_path, counted)]
 
 
+def test_the_first_file_with_an_id_wins_whatever_attributes_are_called(spark: SparkSession, tmp_path: Path) -> None:
+    """From files, of which Spark reads the larger first, then archived: each event once, with its own values."""
+    names = ("place", "rank", "before", "number", "id_")
+    app = application(
+        tmp_path,
+        "name: plant\ndefault_stream: air\narchive: {path: archive}\nstreams:\n  air:\n    source: {kind: files, path: "
+        "events}\n    attributes: {place: string, rank: int, before: string, number: int, id_: string}\n",
+    )
+
+    def row(number: int, value: int) -> dict[str, Any]:
+        return {
+            "id": number,
+            "time": value,
+            **dict.fromkeys(names, value),
+            "place": f"p{value}",
+            "before": "",
+            "id_": "",
+        }
+
+    text = f"SELECT {', '.join(f'?e.{name}' for name in names)}"
+    write(tmp_path, "a.jsonl", [row(1, 10), row(2, 20), row(2, 25)])
+    write(tmp_path, "b.jsonl", [*(row(number, 30 + number) for number in range(5, 1, -1)), row(1, 40)])
+    wanted = matched(tmp_path, text)
+    assert [json.loads(line)["select"]["rank"] for line in wanted] == [10, 20, 33, 34, 35]
+    assert list(query(app, text, spark=spark).lines()) == wanted
+    archive_batch(spark, app)
+    assert list(query(app, text, spark=spark).lines()) == wanted
+    write(tmp_path, "c.jsonl", [row(5, 50), row(6, 60)])
+    assert list(query(app, text, spark=spark).lines()) == matched(tmp_path, text)
+    archive_batch(spark, app)
+    assert list(query(app, text, spark=spark).lines()) == matched(tmp_path, text)
+
+
 def test_paths(spark: SparkSession, tmp_path: Path) -> None:
     """Semantic conditions, by every strategy; one whose values are not known beforehand, and one that is used."""
     (tmp_path / "plant.ttl").write_text("@prefix p: <http://p/> . p:s1 p:in p:hall . p:s2 p:in p:hall, p:yard .")
@@ -323,6 +356,9 @@ def test_as_sparql(tmp_path: Path) -> None:
     assert "?p cep:stream ?p_stream" in printed.stdout
     refused = ask(tmp_path, "-q", "SELECT ?p.flow SEQ (?p, ?q) WINDOW (?p, ?q, 1s) MATCH NEXT", "--to", "sparql")
     assert isinstance(refused.exception, NotExact)
+    counted = ask(tmp_path, "-q", "SELECT COUNT(?p) AS n WINDOW (?p, batch, 1s)", "--to", "sparql").exception
+    hint = "Take it out of the query, or ask without --to"
+    assert str(counted) == f"SPARQL can't give a WINDOW of one variable, or HAVING exactly. {hint}"
 
 
 def test_nothing_to_ask(tmp_path: Path) -> None:

@@ -50,6 +50,27 @@ def test_only_what_one_consumer_depends_on() -> None:
     assert described["optimised"]["shared"] == {"fused": ["fused2"], "spectrum": ["spectrum2"]}
 
 
+def test_what_is_derived_for_queries_is_archived_too(tmp_path: Path) -> None:
+    """Rule G7; a query's matches are a stream for the graph as well, an operator's output is none for another."""
+    (tmp_path / "app.yaml").write_text("""
+name: derived
+streams: {s: {attributes: {x: float, wave: array<float>}}}
+graph: {read: {kind: fft, inputs: [s]}, equal: {kind: fft, inputs: [s]}, bytes: {kind: aes, inputs: [read]}}
+consumers: {c: {input: bytes}, d: {input: heard}}
+queries:
+  reader: {text: "SELECT ?e.time AS at FROM (?e, equal)"}
+  heard: {text: "SELECT ?e.x FROM (?e, s)", engine: service}
+  unread: {text: "SELECT ?e.at FROM (?e, reader)"}
+archive: {path: archive}
+service: {log: {path: log}}
+""")
+    described = describe(load(tmp_path / "app.yaml").plan(), "derived")
+    assert [n["name"] for n in described["physical"] if n.get("archived")] == ["read", "reader", "heard"]
+    text, drawing = as_text(described), as_mermaid(described)
+    assert text.count("; read as a stream, so archived (rule G7)\n") == 3
+    assert drawing.count(" -.-> archive\n") == 4
+
+
 def test_what_is_missing_for_real_time_mode(tmp_path: Path) -> None:
     """Source, sink and the types of attributes too: what the pipeline asks for."""
     topic = "{kind: kafka, brokers: 'localhost:9092', topic: t}"

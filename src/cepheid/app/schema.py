@@ -493,6 +493,29 @@ class LogSection(Section):
     retain_size: Size | None = Field(None, description="How much of the log is kept; never past what is not archived.")
 
 
+def _tcp(raw: str) -> str:
+    host, _, port = raw.removeprefix("tcp:").rpartition(":")
+    if raw.startswith("tcp:") and host and port.isdecimal() and int(port) < 65536:
+        return raw
+    context = {"text": raw, "hint": "such as tcp:127.0.0.1:7000"}
+    raise PydanticCustomError("address", "'{text}' is no address: tcp:host:port", context)
+
+
+def _address(raw: str) -> str:
+    scheme, _, path = raw.partition(":")
+    if scheme == "unix" and path:
+        return raw
+    if scheme == "tcp":
+        return _tcp(raw)
+    hint = f"write unix:{raw}" if raw and not path else "such as unix:data/cepheid.sock or tcp:127.0.0.1:7000"
+    raise PydanticCustomError(
+        "address", "'{text}' is no address: unix:path or tcp:host:port", {"text": raw, "hint": hint}
+    )
+
+
+Address: TypeAlias = Annotated[str, AfterValidator(_address)]
+
+
 def _log(raw: object) -> object:
     return None if raw == "none" else raw
 
@@ -500,11 +523,11 @@ def _log(raw: object) -> object:
 class ServiceSection(Section):
     """The real-time service."""
 
-    listen: str = Field(
+    listen: Address = Field(
         "unix:data/cepheid.sock", description="Where suppliers connect: `unix:path` or `tcp:host:port`."
     )
-    deliver: str = Field("unix:data/consumers.sock", description="Where consumers connect, likewise.")
-    metrics: str | None = Field(
+    deliver: Address = Field("unix:data/consumers.sock", description="Where consumers connect, likewise.")
+    metrics: Annotated[str, AfterValidator(_tcp)] | None = Field(
         None, description="Where Prometheus reads `/metrics`: `tcp:host:port`; left out, nowhere."
     )
     cores: int | None = Field(None, ge=1, description="Cores for processing; left out, all.")

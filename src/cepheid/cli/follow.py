@@ -98,6 +98,7 @@ class _Tail:
 def follow(
     question: Question,
     streams: Sequence[Stream],
+    default_stream: str | None,
     files: Sequence[str],
     now: int,
     on_match: Callable[[Match], None],
@@ -112,7 +113,9 @@ def follow(
     the knowledge is followed too: its files, and `cepheid knowledge apply`.
     """
     with ExitStack() as running:
-        _follow(question, _matcher(question, now, running), streams, files, on_match, on_letter, on_event)
+        _follow(
+            question, _matcher(question, now, running), streams, default_stream, files, on_match, on_letter, on_event
+        )
 
 
 def _matcher(question: Question, now: int, running: ExitStack) -> Matcher | LiveMatcher:
@@ -129,6 +132,7 @@ def _follow(
     question: Question,
     matcher: Matcher | LiveMatcher,
     streams: Sequence[Stream],
+    default_stream: str | None,
     files: Sequence[str],
     on_match: Callable[[Match], None],
     on_letter: Callable[[DeadLetter], None],
@@ -136,7 +140,7 @@ def _follow(
 ) -> None:
     checked = question.checked
     marks = Watermarks({stream.name: stream for stream in streams}, lambda: time.time_ns() // 1000)
-    decoder = RecordDecoder(streams)
+    decoder = RecordDecoder(streams, default_stream=default_stream)
     tails = [_Tail(name) for name in files]
     gathered: list[Event] = []
     since = 0.0

@@ -140,7 +140,7 @@ def command(
             known = _known(application, knowledge_files, tree, progress)
             progress.erase()
             question = _check(tree, catalogue, known)
-            events = _read(sources, catalogue, progress)
+            events = _read(sources, catalogue, _only_stream(application), progress)
             _show_strangers(question, events)
         if why_name is None:
             matches = find_matches(engine, question, events, now, progress)
@@ -210,7 +210,7 @@ def _follow(
             progress.erase()
             _show_letter(letter)
 
-        follow(question, list(catalogue.streams.values()), files, now, show, refuse, count)
+        follow(question, list(catalogue.streams.values()), _only_stream(app), files, now, show, refuse, count)
 
 
 def _is_pipe(stream: TextIO) -> bool:
@@ -277,13 +277,21 @@ def _check(tree: syntax.Query, catalogue: Catalogue, known: Known | None, *, liv
     return question
 
 
-def _read(sources: Sequence[EventFile], catalogue: Catalogue, progress: Progress) -> list[Event]:
+def _only_stream(app: Application | None) -> str | None:
+    """Whose records are those that name no stream, though operators and queries can be read, too."""
+    return next(iter(app.graph.streams)) if app is not None and len(app.graph.streams) == 1 else None
+
+
+def _read(
+    sources: Sequence[EventFile], catalogue: Catalogue, default_stream: str | None, progress: Progress
+) -> list[Event]:
     """The events in their order, without duplicates; what does not fit is told on standard error."""
     letters: list[DeadLetter] = []
     declared = [stream for name, stream in catalogue.streams.items() if name not in catalogue.empty]
 
     def fitting() -> Iterator[Event]:
-        for found in progress.counted("events read", read_events(sources, declared)):
+        found_in = read_events(sources, declared, default_stream=default_stream)
+        for found in progress.counted("events read", found_in):
             if isinstance(found, Event):
                 yield found
             else:

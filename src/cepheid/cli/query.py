@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cepheid.history.answer import Answer, Done, Wanted
+    from cepheid.history.asked import Asked
     from cepheid.history.boundary import Boundary
 
 #: Seconds between two looks at how far Spark is.
@@ -139,9 +140,7 @@ def command(
     for warning in question.warnings:
         click.echo(warning.render(sys.stderr.isatty()), err=True)
     if target is not None:
-        from cepheid.history.sparql import to_sparql
-
-        click.echo(to_sparql(question), nl=False)
+        click.echo(_as_sparql(question), nl=False)
         return
     from cepheid.history.answer import Answer, PartialAnswer
     from cepheid.history.past import check_past, past_of
@@ -173,6 +172,16 @@ def command(
             _follow(answer, progress, spark, boundary, gap, marks=marks)
         else:
             _print(answer, form, progress, spark, zone)
+
+
+def _as_sparql(question: Asked) -> str:
+    from cepheid.history.sparql import to_sparql
+    from cepheid.history.sql import NotExact
+
+    try:
+        return to_sparql(question)
+    except NotExact as reason:
+        raise NotExact(f"SPARQL can't give {reason} exactly. Take it out of the query, or ask without --to") from None
 
 
 def _zone(name: str | None) -> ZoneInfo | None:

@@ -14,6 +14,7 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from cepheid.app.application import Application
 from cepheid.model.streams import Stream
@@ -22,7 +23,7 @@ from cepheid.spark.archive import Archive, last_batch
 from cepheid.spark.pipeline import input_checkpoint, query_id
 from cepheid.spark.places import is_pattern, local, normal
 from cepheid.spark.sources import read_these
-from cepheid.spark.validate import events_of, validate
+from cepheid.spark.validate import PLACE, event_column, validate
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ class NewerFiles:
         return sum(Path(file).stat().st_size for file in self.of(spark, archive, stream))
 
     def read(self, spark: SparkSession, files: list[str], stream: Stream) -> DataFrame:
-        """The events of a stream in some of the files."""
+        """The events of a stream in some of the files, as `validate` gives them, each with its PLACE."""
+        event = event_column(stream)
         records = read_these(spark, files, self.given.format)
-        return records.transform(validate(self.given.streams, self.given.format)).transform(events_of(stream))
+        judged = records.transform(validate(self.given.streams, self.given.format))
+        return judged.where(sf.col(event).isNotNull()).select(event, PLACE)
 
 
 def newer_files(spark: SparkSession, app: Application, archive: Archive | None) -> list[NewerFiles]:
@@ -100,7 +103,7 @@ def _files(given: str) -> Iterator[Path]:
 def read_newer(
     spark: SparkSession, inputs: Sequence[NewerFiles], archive: Archive | None, stream: Stream
 ) -> DataFrame | None:
-    """The events of a stream in files that its table does not have; None if there are none."""
+    """The events of a stream, with their PLACE, in files that its table does not have; None if there are none."""
     parts = []
     for given in inputs:
         if any(own.name == stream.name for own in given.given.streams):

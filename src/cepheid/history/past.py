@@ -25,7 +25,7 @@ from cepheid.model.streams import Stream
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import DAY, LOG_LATE, Archive, day_of, read, snapshot
 from cepheid.spark.places import exists, local
-from cepheid.spark.validate import declared_for_spark, event_schema
+from cepheid.spark.validate import PLACE, declared_for_spark, event_column, event_schema
 
 #: Types in a table that a query may hold as another: nothing is lost.
 _WIDENED: Final = {("bigint", "double"), ("int", "bigint"), ("float", "double"), ("int", "double")}
@@ -67,7 +67,7 @@ class Past:
             parts.append(self.tail.read(self.spark, stream).withColumn(DAY, day_of(sf.col("time"))))
         newer = read_newer(self.spark, self.files, self.archive, stream)
         if newer is not None:
-            newer = _first_of_each(newer, parts[0] if self.archive is not None else None)
+            newer = _first_of_each(newer, stream, parts[0] if self.archive is not None else None)
             parts.append(newer.withColumn(DAY, day_of(sf.col("time"))))
         if not parts:
             return self.spark.createDataFrame([], event_schema(declared_for_spark(stream)))
@@ -147,15 +147,18 @@ def _differs(archive: Archive, stream: Stream, what: str) -> ArchiveDiffers:
     )
 
 
-def _first_of_each(newer: DataFrame, archived: DataFrame | None) -> DataFrame:
-    """Of events with one id the first to arrive (rule E4): the one that is archived, or else the first in a file."""
-    columns = newer.columns
-    placed = newer.withColumn("place", sf.monotonically_increasing_id())
-    rank = sf.row_number().over(Window.partitionBy("id").orderBy("place"))
-    first = placed.withColumn("rank", rank).where("rank = 1")
+def _first_of_each(newer: DataFrame, stream: Stream, archived: DataFrame | None) -> DataFrame:
+    """Of events with one id the first to arrive (rule E4): the one that is archived, or else the first by PLACE.
+
+    Events are struct columns until the end: attributes may have any name.
+    """
+    event = event_column(stream)
+    rank = sf.row_number().over(Window.partitionBy(f"{event}.id").orderBy(PLACE))
+    first = newer.withColumn("rank", rank).where("rank = 1")
     if archived is not None:
-        first = first.join(archived.select("id"), "id", "left_anti")
-    return first.select(*(f"`{name}`" for name in columns))
+        before = archived.select(sf.col("id").alias("before"))
+        first = first.join(before, sf.col(f"{event}.id") == sf.col("before"), "left_anti")
+    return first.select(f"{event}.*")
 
 
 def _column(name: str) -> Column:

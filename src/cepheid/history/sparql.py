@@ -115,7 +115,7 @@ class _Writer:
         if query.match != "ANY" or query.after != "KEEP":
             raise NotExact(f"MATCH {query.match}, AFTER MATCH {query.after}")
         if any(isinstance(w, syntax.EventWindow) for w in query.windows) or query.having is not None:
-            raise NotExact("a moving WINDOW, or HAVING")
+            raise NotExact("a WINDOW of one variable, or HAVING")
         if query.path is not None and not isinstance(query.path, syntax.PathGroup):
             raise NotExact("PATHs joined by AND and OR")
         _check_steps(query)
@@ -242,7 +242,7 @@ def _check_steps(query: syntax.Query) -> None:
     """Raises NotExact for steps that are not one event, or a NOT between two."""
     for place, step in enumerate(query.seq):
         if isinstance(step, syntax.Many | syntax.Maybe | syntax.AnyOf):
-            raise NotExact(f"a step {syntax.STEP_NAMES[type(step)]}")
+            raise NotExact("a step ?e+, ?e{n,m}, ?e? or ANY")
         if isinstance(step, syntax.Absent) and place in (0, len(query.seq) - 1):
             raise NotExact("NOT at an end of SEQ")
 

@@ -24,16 +24,21 @@ __all__ = ["EventFile", "Format", "Source", "UnreadableFile", "read_events", "re
 
 
 def read_events(
-    sources: Iterable[Source], streams: Iterable[Stream], file_format: Format | None = None
+    sources: Iterable[Source],
+    streams: Iterable[Stream],
+    file_format: Format | None = None,
+    *,
+    default_stream: str | None = None,
 ) -> Iterator[Event | DeadLetter]:
     """The events and dead letters of files, in the order of files and records; "-" is standard input.
 
     The format follows from a file's extension, or is `file_format` for all. Memory is bounded by one record, or in
-    Parquet by a row group. A file that cannot be read is an UnreadableFile, raised when its turn comes.
+    Parquet by a row group. A file that cannot be read is an UnreadableFile, raised when its turn comes. A record that
+    names no stream is of `default_stream`, or of the only one.
     """
     declared = list(streams)
     columns = Columns(declared)
-    decoder = RecordDecoder(declared)
+    decoder = RecordDecoder(declared, default_stream=default_stream)
     for source in sources:
         file = event_file(source, file_format)
         yield from _read_file(file, columns, decoder.in_form(form(file)))

@@ -136,6 +136,14 @@ def _paths(plan: Plan, name: str) -> list[Described]:
     ]
 
 
+def _is_derived(plan: Plan, name: str) -> bool:
+    """Whether what an operator or a query gives is a stream of the log, for queries; or a query's, for the graph."""
+    graph = plan.graph
+    readers = [*graph.queries] if name in graph.operators else [*graph.queries, *graph.operators]
+    to_consumers = name in graph.queries and any(consumer.input == name for consumer in graph.consumers.values())
+    return to_consumers or any(name in graph.inputs_of(reader) for reader in readers)
+
+
 def _physical(plan: Plan, name: str, topics: Collection[str]) -> Described:
     graph = plan.graph
     what = "stream" if name in graph.streams else "operator" if name in graph.operators else "query"
@@ -145,6 +153,8 @@ def _physical(plan: Plan, name: str, topics: Collection[str]) -> Described:
         node["stands_for"] = list(plan.shared.get(name, ()))
     if what == "stream":
         node["read_by"] = list(plan.readers[name])
+    elif graph.archived and _is_derived(plan, name):
+        node["archived"] = True
     if (temporal := plan.temporal.get(name)) is not None:
         node["valid_for"] = _duration(temporal.valid_for)
         node["period"] = _duration(temporal.period)
@@ -292,6 +302,8 @@ def _physical_text(described: Described) -> Iterator[str]:
                 cells["ring"] = f"{node['ring']} ({node['ring_bound']})"
         if node["type"] == "stream":
             cells["reason"] = f"read by {', '.join(node['read_by']) or 'nobody'}"
+        if node.get("archived"):
+            cells["reason"] += "; read as a stream, so archived (rule G7)"
         rows.append([str(cells.get(key) if cells.get(key) is not None else "") for key, _ in _COLUMNS])
     yield from _aligned(rows)
     for node in described["physical"]:
@@ -319,7 +331,7 @@ def as_mermaid(described: Described) -> str:
     nodes = described["physical"]
     ids = {(node["type"] == "consumer", node["name"]): f"n{i}" for i, node in enumerate(nodes)}
     shared = [s for s in described["optimised"]["stages"] if len(s["queries"]) > 1]
-    archived = [node["name"] for node in nodes if "archive" in node.get("read_by", ())]
+    archived = [node["name"] for node in nodes if "archive" in node.get("read_by", ()) or node.get("archived")]
     lines = ["flowchart LR"]
     for engine in ("service", "spark"):
         inside = [node for node in nodes if node.get("engine") == engine]

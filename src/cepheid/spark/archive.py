@@ -226,23 +226,24 @@ def _marked(validated: DataFrame, archive: Archive, stream: Stream, batch: Batch
 
     Mostly there are none, and ids go up: then the table's statistics tell, and nothing else is read.
     """
-    column = event_column(stream)
-    events = validated.where(sf.col(column).isNotNull()).select(f"{column}.*", PLACE)
+    event = event_column(stream)  # a struct until the end: attributes may have any name
+    events = validated.where(sf.col(event).isNotNull()).select(event, PLACE)
+    own_id = sf.col(f"{event}.id")
     count, different, low, high = events.agg(
-        sf.count("id"), sf.count_distinct("id"), sf.min("id"), sf.max("id")
+        sf.count(own_id), sf.count_distinct(own_id), sf.min(own_id), sf.max(own_id)
     ).collect()[0]
     before = (
         _before(validated.sparkSession, archive, stream, batch)
         .where(sf.col("id").between(low, high))
-        .select("id", sf.lit(True).alias("before"))
+        .select(sf.col("id").alias("before"))
         .distinct()
     )
     if count == different and before.isEmpty():
-        return events
-    rank = sf.row_number().over(Window.partitionBy("id").orderBy(PLACE))
+        return events.select(f"{event}.*", PLACE)
+    rank = sf.row_number().over(Window.partitionBy(own_id).orderBy(PLACE))
     repeated = (sf.col("rank") > 1) | sf.col("before").isNotNull()
-    ranked = events.withColumn("rank", rank).join(before, "id", "left").withColumn(LOG_DUPLICATE, repeated)
-    return ranked.drop("rank", "before")
+    ranked = events.withColumn("rank", rank).join(before, own_id == sf.col("before"), "left")
+    return ranked.select(f"{event}.*", PLACE, repeated.alias(LOG_DUPLICATE))
 
 
 def _before(spark: SparkSession, archive: Archive, stream: Stream, batch: Batch) -> DataFrame:

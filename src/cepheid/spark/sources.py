@@ -1,7 +1,7 @@
 """Raw records from files, as batches and as streams, for `validate`.
 
 JSON Lines come as a row for each record: `raw`, its bytes, and `source`, the file. CSV and Parquet come as a row for
-each file: `source` alone. Streams tell in PLACE, too, in which order their records came.
+each file: `source` alone. Streams, and `read_these`, tell in PLACE, too, in which order the records came.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def read_these(spark: SparkSession, files: Sequence[str], file_format: Format) -
     """The records of some files, which are there."""
     patterns = [literal(file) for file in files]
     if file_format == "jsonl":
-        return _records_of(spark.read.option("lineSep", "\n").text(patterns), _SOURCE)
-    return spark.read.format("binaryFile").schema(_FILE).load(patterns).selectExpr(_SOURCE)
+        return _records_of(spark.read.option("lineSep", "\n").text(patterns), _SOURCE, _CAME)
+    return spark.read.format("binaryFile").schema(_FILE).load(patterns).selectExpr(_SOURCE, _CAME)
 
 
 def read_file_stream(
