@@ -34,6 +34,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from cepheid.model.streams import Stream
+from cepheid.spark.delta_log import log_properties
 from cepheid.spark.notes import is_there, write_note
 from cepheid.spark.places import exists, literal, local, normal
 from cepheid.spark.session import explaining_delta
@@ -304,6 +305,7 @@ def _write(rows: DataFrame, archive: Archive, table: str, batch: Batch, counts: 
         note = {"writer": batch.writer, "batch": batch.number, "rows": counts}
         writer = writer.mode("append").option("mergeSchema", "true").option("userMetadata", json.dumps(note))
         writer = writer.option("txnAppId", batch.writer).option("txnVersion", batch.number)
+        writer = writer.options(**log_properties())  # which only count when the table is made
         with explaining_delta(rows.sparkSession):
             _save_among_others(writer, archive.table(table))
     if not is_marked:
