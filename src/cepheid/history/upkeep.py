@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from cepheid.history.sinks import Say
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive, matches_of
-from cepheid.spark.care import remove_before, remove_unused, tables_of
+from cepheid.spark.care import bound_log, cut_log, is_of_matches, remove_before, remove_unused, tables_of
 from cepheid.spark.compaction import (
     FEW,
     MANY,
@@ -41,6 +41,8 @@ _ROUND: Final = 60.0
 _HOUR: Final = 3600.0
 #: Seconds between two removals of a table's files that were replaced.
 _DAY: Final = 24 * _HOUR
+#: Seconds between two looks at what is too old in a table's log.
+_CUT: Final = 600.0
 #: Seconds between two attempts to end what is under way.
 _ENDING: Final = 0.2
 
@@ -87,6 +89,8 @@ class Upkeep:
         self._aged = time.monotonic()
         self._looked: dict[str, _Looked] = {}
         self._failed: dict[str, float] = {}
+        #: When a table's log was cut last.
+        self._cut: dict[str, float] = {}
         #: Tables with files that were replaced, and when such were removed last.
         self._replaced: set[str] = set()
         self._removed: dict[str, float] = {}
@@ -137,6 +141,11 @@ class Upkeep:
         place = archive.table(table)
         try:
             self._own = self._own or own_session(self._shared)
+            is_due = time.monotonic() - self._cut.get(place, -_CUT) >= _CUT
+            if is_due and not is_of_matches(table):  # which others read as streams
+                bound_log(self._own, archive, table)
+                cut_log(self._own, archive, table)
+                self._cut[place] = time.monotonic()
             self._compact(self._own, archive, table)
             is_time = time.monotonic() - self._removed.get(place, -_DAY) >= _DAY
             if place in self._replaced and is_time:

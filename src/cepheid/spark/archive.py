@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -33,6 +34,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from cepheid.model.streams import Stream
+from cepheid.spark.delta_log import log_properties
 from cepheid.spark.notes import is_there, write_note
 from cepheid.spark.places import exists, literal, local, normal
 from cepheid.spark.session import explaining_delta
@@ -304,6 +306,7 @@ def _write(rows: DataFrame, archive: Archive, table: str, batch: Batch, counts: 
         note = {"writer": batch.writer, "batch": batch.number, "rows": counts}
         writer = writer.mode("append").option("mergeSchema", "true").option("userMetadata", json.dumps(note))
         writer = writer.option("txnAppId", batch.writer).option("txnVersion", batch.number)
+        writer = writer.options(**log_properties())  # which only count when the table is made
         with explaining_delta(rows.sparkSession):
             _save_among_others(writer, archive.table(table))
     if not is_marked:
@@ -320,14 +323,19 @@ def snapshot(spark: SparkSession, archive: Archive, table: str) -> Any:
     """What a Delta table's log says of it now, as an object of the JVM; None if there is none, or it can't be read."""
     if archive.format != "delta":
         return None
+    try:
+        return _snapshot(spark, archive, table)
+    except (PySparkException, Py4JError):
+        return None  # one that is damaged is told of when it is read
+
+
+def _snapshot(spark: SparkSession, archive: Archive, table: str) -> Any:
+    """What a Delta table's log says of it now; of a table that there is not it has the version -1."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     none = jvm.scala.Option.empty()
-    try:
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(table))
-        return log.update(False, none, none)
-    except (PySparkException, Py4JError):
-        return None  # one that is damaged is told of when it is read
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, archive.table(table))
+    return log.update(False, none, none)
 
 
 def _lost(archive: Archive, table: str) -> TableLost:
@@ -408,14 +416,17 @@ def removed_from(spark: SparkSession, archive: Archive, stream: str) -> int | No
 
 
 def committed(
-    spark: SparkSession, archive: Archive, table: str, writer: str, numbers: Collection[int]
+    spark: SparkSession, archive: Archive, table: str, writer: str, batches: Mapping[int, Mapping[str, int]]
 ) -> dict[str, int]:
-    """The rows that a writer's batches really brought into a table, by stream or by code, as the table itself says."""
-    if not numbers:
+    """The rows that a writer's batches really brought into a table, by stream or by code, as the table itself says.
+
+    `batches` has what was announced of each. Of one that Delta has and whose commit it forgot, that is believed.
+    """
+    if not batches:
         return {}
     if archive.format == "delta":
-        return _committed_to_delta(spark, archive.table(table), writer, set(numbers))
-    folders = [literal(_parquet_folder(archive, table, Batch(writer, number))) for number in numbers]
+        return _committed_to_delta(spark, archive, table, writer, batches)
+    folders = [literal(_parquet_folder(archive, table, Batch(writer, number))) for number in batches]
     rows = spark.read.option("basePath", archive.table(table)).parquet(*folders)
     if table != DEAD_LETTERS:
         return {table: rows.count()}
@@ -424,18 +435,14 @@ def committed(
 
 def last_batch(spark: SparkSession, archive: Archive, table: str, writer: str) -> int:
     """The number of the last batch of a writer that a table has; -1 if it has none."""
-    path = archive.table(table)
     if archive.format == "parquet":
-        folder = local(path)
+        folder = local(archive.table(table))
         done = [] if folder is None else [f for f in folder.glob(f"batch={writer}-*") if (f / "_SUCCESS").exists()]
         return max((int(f.name.rpartition("-")[2]) for f in done), default=-1)
-    try:
-        history = spark.sql(f"DESCRIBE HISTORY delta.`{path.replace('`', '``')}`").select("userMetadata").collect()
-    except AnalysisException as error:
-        if error.getCondition() in _NO_TABLE:
-            return -1
-        raise
-    return max((int(note["batch"]) for row in history if (note := _note(row[0])).get("writer") == writer), default=-1)
+    # Not from the history of its commits, which Delta cuts short: it is a part of what the table is.
+    with explaining_delta(spark):
+        last = _snapshot(spark, archive, table).transactions().get(writer)
+    return int(last.get()) if last.isDefined() else -1
 
 
 def _note(metadata: str | None) -> dict[str, Any]:
@@ -447,21 +454,24 @@ def _note(metadata: str | None) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _committed_to_delta(spark: SparkSession, path: str, writer: str, numbers: set[int]) -> dict[str, int]:
-    total: dict[str, int] = {}
+def _committed_to_delta(
+    spark: SparkSession, archive: Archive, table: str, writer: str, batches: Mapping[int, Mapping[str, int]]
+) -> dict[str, int]:
+    total, found = Counter[str](), set[int]()
     # The commits wanted are the last ones, but for those of other writers.
-    for limit in (f"LIMIT {2 * len(numbers) + 10}", ""):
-        history = spark.sql(f"DESCRIBE HISTORY delta.`{path.replace('`', '``')}` {limit}")
-        total, found = {}, 0
+    for limit in (f"LIMIT {2 * len(batches) + 10}", ""):
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{archive.table(table).replace('`', '``')}` {limit}")
+        total, found = Counter(), set()
         for rows, metadata in history.select("operationMetrics.numOutputRows", "userMetadata").collect():
             note = _note(metadata)
-            if note.get("writer") == writer and note["batch"] in numbers:
-                found += 1
-                for key, count in note["rows"].items():
-                    total[key] = total.get(key, 0) + count
-                unexplained = int(rows) - sum(note["rows"].values())
-                if unexplained:
-                    total[_UNEXPLAINED] = total.get(_UNEXPLAINED, 0) + unexplained
-        if found >= len(numbers):
+            if note.get("writer") == writer and note["batch"] in batches:
+                found.add(note["batch"])
+                total.update(note["rows"])
+                total[_UNEXPLAINED] += int(rows) - sum(note["rows"].values())
+        if len(found) >= len(batches):
             break
-    return total
+    last = last_batch(spark, archive, table, writer)
+    for number in batches.keys() - found:
+        if number <= last:
+            total.update(batches[number])
+    return {key: count for key, count in total.items() if count}

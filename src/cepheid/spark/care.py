@@ -1,9 +1,9 @@
 """Care for an archive: what it holds, small files made large, and what is older than it is to be kept removed.
 
 Streams write small files, one a batch and day at least. Delta tables are compacted day by day (`compaction.py`);
-readers and writers go on meanwhile. Files that no version of the table needs are removed once they are a week old, as
-Delta advises: a reader may still be at them. A stream that reads matches may be further behind, so theirs are kept for
-as long as Delta keeps its log, of which a stream needs every commit anyway.
+readers and writers go on meanwhile. Files that no version of the table needs are removed after a while: a reader may
+still be at them. Delta's log of a table of events is kept short (`delta_log.py`). A stream that reads matches may be
+far behind, so theirs are kept for as long as Delta keeps its log, of which a stream needs every commit anyway.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from cepheid.spark.archive import (
     matches_of,
     read,
     read_dead_letters,
+    snapshot,
 )
 from cepheid.spark.compaction import SMALL, compact_all, quoted
+from cepheid.spark.delta_log import DURATIONS, log_properties
 from cepheid.spark.places import local
 
 #: For how many hours files of matches are kept that were replaced: the 30 days of `delta.logRetentionDuration`.
 _MATCHES_KEPT: Final = 30 * 24
+#: For how many hours those of other tables are kept at least after they were written, whoever removed them meanwhile.
+_FILES_KEPT: Final = 48
 
 
 class CantCompact(ValueError):
@@ -106,15 +110,59 @@ def compact(spark: SparkSession, archive: Archive, tables: Sequence[str]) -> dic
     for table in tables:
         if has_table(spark, archive, table):
             before = len(spark.read.format("delta").load(archive.table(table)).inputFiles())
+            if not is_of_matches(table):
+                bound_log(spark, archive, table)
             compact_all(spark, archive, table)
             remove_unused(spark, archive, table)
             done[table] = before, len(spark.read.format("delta").load(archive.table(table)).inputFiles())
     return done
 
 
+def is_of_matches(table: str) -> bool:
+    """Whether a table has the matches of a query, which others may read as a stream."""
+    return table.startswith(matches_of(""))
+
+
+def bound_log(spark: SparkSession, archive: Archive, table: str) -> None:
+    """Sets what bounds the log of a Delta table that was made before that was set; what its owner has set stays.
+
+    A stream that writes to the table at that moment fails, unless it tries again, as what archives does.
+    """
+    found = snapshot(spark, archive, table)
+    if found is None or found.version() < 0:
+        return
+    there = found.metadata().configuration()
+    wanted = log_properties()
+    if any(there.contains(name) for name in DURATIONS):  # Delta takes only some together
+        wanted = {name: value for name, value in wanted.items() if name not in DURATIONS}
+    lacking = [f"'{name}' = '{value}'" for name, value in wanted.items() if not there.contains(name)]
+    if lacking:
+        spark.sql(f"ALTER TABLE {quoted(archive, table)} SET TBLPROPERTIES ({', '.join(lacking)})")
+
+
+def cut_log(spark: SparkSession, archive: Archive, table: str) -> None:
+    """Removes from a Delta table's log what is older than its properties say.
+
+    Delta does that with each checkpoint, but only for days that have ended.
+    """
+    found, jvm = snapshot(spark, archive, table), spark.sparkContext._jvm
+    assert jvm is not None
+    if found is not None and found.deltaLog().enableExpiredLogCleanup(found.metadata()):
+        none, minute = jvm.scala.Option.empty(), jvm.org.apache.spark.sql.delta.TruncationGranularity.MINUTE()
+        found.deltaLog().cleanUpExpiredLogs(found, none, none, minute)
+
+
 def remove_unused(spark: SparkSession, archive: Archive, table: str) -> None:
-    """Removes the files of a Delta table that were replaced or removed, or never became part of it, long enough ago."""
-    retain = f" RETAIN {_MATCHES_KEPT} HOURS" if table.startswith(matches_of("")) else ""
+    """Removes the files of a Delta table that were replaced or removed, or never became part of it, long enough ago.
+
+    What its owner has set of that (`delta.deletedFileRetentionDuration`) holds.
+    """
+    retain = f" RETAIN {_MATCHES_KEPT} HOURS" if is_of_matches(table) else ""
+    if not is_of_matches(table):
+        found, name = snapshot(spark, archive, table), DURATIONS[1]
+        kept = None if found is None else found.metadata().configuration().get(name)
+        if kept is not None and kept.isDefined() and kept.get() == log_properties()[name]:
+            retain = f" RETAIN {_FILES_KEPT} HOURS"
     jvm: Any = spark.sparkContext._jvm
     console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
     out = console.out()

@@ -43,7 +43,7 @@ from cepheid.spark.sources import FILES_PER_BATCH, check_input, read_file_stream
 from cepheid.spark.trouble import explained
 from cepheid.spark.validate import validate
 
-#: Batches are booked at the latest when there are so many: a table forgets the history of its commits after a month.
+#: Batches are booked at the latest when there are so many: a table forgets the history of its commits after an hour.
 _MOST_UNBOOKED: Final = 100
 
 
@@ -227,11 +227,12 @@ class ArchiveRun:
         if not self._unbooked or self._writer is None:
             return
         archived, letters = Counter(self._books.archived), Counter(self._books.dead_letters)
-        for stream in self._streams:
-            numbers = [number for number, (_, counts) in self._unbooked.items() if counts.archived[stream.name]]
-            archived.update(committed(self._spark, self._archive, stream.name, self._writer, numbers))
-        numbers = [number for number, (_, counts) in self._unbooked.items() if counts.dead_letters]
-        letters.update(committed(self._spark, self._archive, DEAD_LETTERS, self._writer, numbers))
+        given = {number: counts for number, (_, counts) in self._unbooked.items()}
+        for name in (stream.name for stream in self._streams):
+            batches = {number: {name: rows} for number, each in given.items() if (rows := each.archived[name])}
+            archived.update(committed(self._spark, self._archive, name, self._writer, batches))
+        batches = {number: dict(each.dead_letters) for number, each in given.items() if each.dead_letters}
+        letters.update(committed(self._spark, self._archive, DEAD_LETTERS, self._writer, batches))
         read = self._books.read + sum(read for read, _ in self._unbooked.values())
         self._books = Books(read, dict(archived), dict(letters))
         self._unbooked.clear()

@@ -36,6 +36,8 @@ _NEEDED: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # 50 by default: fifty tasks to read a log of a few entries, at every commit.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Else each commit leaves beside it, of a table with few files, all of them once more: ten times its own size.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
