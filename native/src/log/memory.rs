@@ -135,7 +135,7 @@ impl Memory {
         let path = self.path(first);
         let mut unfinished = open(folder, path.with_extension("new"), true)?;
         let filled = unfinished.file.set_len(0);
-        let filled = filled.and_then(|()| copy_range(file, &unfinished.file, 0, end));
+        let filled = filled.and_then(|()| copy_range(file, &unfinished.file, 0, end, &mut piece()));
         let named = filled.and_then(|()| fs::rename(&unfinished.path, &path));
         named.inspect_err(|_| unfinished.remove())?;
         unfinished.path = path;
@@ -150,11 +150,11 @@ impl Copy {
     }
 
     /// Brings some of it to a file, with a pause after each piece as long as that took: the caller may be above most others.
-    pub fn bring(&self, to: &File, from: u64, end: u64) -> io::Result<()> {
+    pub fn bring(&self, to: &File, from: u64, end: u64, piece: &mut [u8]) -> io::Result<()> {
         for begun in (from..end).step_by(PIECE) {
             let began = Instant::now();
             let until = end.min(begun + PIECE as u64);
-            copy_range(&self.file, to, begun, until)?;
+            copy_range(&self.file, to, begun, until, piece)?;
             if until < end {
                 thread::sleep(began.elapsed());
             }
@@ -176,10 +176,15 @@ fn open(folder: &Path, path: PathBuf, create: bool) -> io::Result<Copy> {
     Ok(Copy { file, path })
 }
 
-fn copy_range(from: &File, to: &File, mut position: u64, end: u64) -> io::Result<()> {
-    let mut piece = vec![0; PIECE.min(end.saturating_sub(position) as usize)];
+/// Room to copy through; it takes memory as far as it is written.
+pub fn piece() -> Box<[u8]> {
+    vec![0; PIECE].into()
+}
+
+fn copy_range(from: &File, to: &File, mut position: u64, end: u64, room: &mut [u8]) -> io::Result<()> {
     while position < end {
-        let piece = &mut piece[..PIECE.min((end - position) as usize)];
+        let length = room.len().min((end - position) as usize);
+        let piece = &mut room[..length];
         from.read_exact_at(piece, position)?;
         to.write_all_at(piece, position)?;
         position += piece.len() as u64;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::memory::Copy;
+use super::memory::{Copy, piece};
 use super::segment;
 use super::{Error, Options, fault};
 use crate::service::scheduling::{Policy, adopt};
@@ -114,11 +114,12 @@ impl Target {
     }
 
     /// Brings to the file what is in memory only.
-    fn bring(&self) -> Result<(), Error> {
+    fn bring(&self, piece: &mut [u8]) -> Result<(), Error> {
         let file = self.file()?;
         let Some(copy) = &self.copy else { return Ok(()) };
         let (from, end) = (self.brought.load(Ordering::Relaxed), self.end.load(Ordering::Acquire));
-        copy.bring(file, from, end).map_err(fault("writing to", &self.path))?;
+        copy.bring(file, from, end, piece)
+            .map_err(fault("writing to", &self.path))?;
         self.brought.store(end, Ordering::Relaxed);
         Ok(())
     }
@@ -182,6 +183,8 @@ impl Syncer {
             folder: folder.to_owned(),
             durability: options.durability,
             last: None,
+            targets: Vec::new(),
+            piece: piece(),
         };
         let priority = options.priority;
         let thread = thread::Builder::new().name("log-sync".to_owned()).spawn(move || {
@@ -279,6 +282,9 @@ struct Work {
     folder: PathBuf,
     durability: Durability,
     last: Option<Instant>,
+    /// Those of a round; empty between rounds, and kept for its room.
+    targets: Vec<Arc<Target>>,
+    piece: Box<[u8]>,
 }
 
 impl Work {
@@ -327,11 +333,13 @@ impl Work {
     /// Makes safe what was written up to a ticket; whether it is.
     fn round(&mut self, written: u64) -> bool {
         self.last = Some(Instant::now());
-        let (targets, is_new) = {
+        let mut targets = std::mem::take(&mut self.targets);
+        let is_new = {
             let state = self.shared.lock();
-            (state.targets.iter().cloned().collect::<Vec<_>>(), state.is_new)
+            targets.extend(state.targets.iter().cloned());
+            state.is_new
         };
-        match self.make_safe(&targets, is_new) {
+        let is_safe = match self.make_safe(&targets, is_new) {
             Ok(()) => {
                 self.shared.is_full.store(false, Ordering::Relaxed);
                 self.shared.durable.store(written, Ordering::SeqCst);
@@ -352,14 +360,18 @@ impl Work {
                 let _ = self.shared.failed.set(format!("keeping the log failed: {error}"));
                 false
             }
-        }
+        };
+        // Without the lock: the last who has a segment closes its files.
+        targets.clear();
+        self.targets = targets;
+        is_safe
     }
 
     /// Segments before the newest come in their order, so that what is safe has no gap. A name has to be as safe as what is in the file.
-    fn make_safe(&self, targets: &[Arc<Target>], is_new: bool) -> Result<(), Error> {
+    fn make_safe(&mut self, targets: &[Arc<Target>], is_new: bool) -> Result<(), Error> {
         for target in targets {
             let is_closed = target.is_closed.load(Ordering::Acquire);
-            target.bring()?;
+            target.bring(&mut self.piece)?;
             if self.durability != Durability::None || is_closed {
                 target.sync()?;
             }

@@ -109,10 +109,16 @@ impl Parcel<'_> {
         );
         out.extend(b",\"end\":");
         put_json(&self.end, out);
-        out.extend(b",\"marks\":");
+        out.extend(b",\"marks\":[");
         let marks = [(RECOVERED, "recovered"), (RELATIVE, "relative"), (STALE, "stale")];
         let marks = marks.iter().filter(|(bit, _)| self.marks & bit != 0);
-        put_json(&marks.map(|(_, name)| *name).collect::<Vec<_>>(), out);
+        for (place, (_, name)) in marks.enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            put_json(name, out);
+        }
+        out.push(b']');
         if let Some(delay) = self.delay {
             out.extend(b",\"delay\":");
             put_json(&delay, out);
