@@ -11,14 +11,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import cepheid
 from cepheid.app import Application, load
-from cepheid.campus.generator import Campus
+from cepheid.campus.generator import Campus, Truth
 from cepheid.demo.clock import CampusClock
 from cepheid.demo.findings import DEMAND_RESPONSE, Findings, Found, Seen, latencies
 from cepheid.demo.parts import Part, PartFailed
@@ -92,7 +92,8 @@ class Demo:
             self._end(stop=serve is None)
             self.step("every query again, back in time, and the books")
             self._look_back()
-            books = Books.of(self._spark, self._app) if serve is None else None
+            with self._words("the archive is counted"):
+                books = Books.of(self._spark, self._app, campus.truth) if serve is None else None
             findings = Findings(campus, clock.now, self._found)
             for line in self._summary(findings, stats, books):
                 self.say(line)
@@ -104,22 +105,26 @@ class Demo:
         self.step("starting `cepheid service`, `cepheid pipeline`, and Spark for questions about the past")
         self._service = parts.enter_context(Part("service", path))
         self._pipeline = parts.enter_context(Part("pipeline", path))
-        self._service.wait_for("consumers:")
+        with self._words("the service is starting"):
+            self._service.wait_for("consumers:")
         self._listeners = parts.enter_context(ExitStack())
         for name, engine in self._engines.items():
             if engine == "service":
                 self._listeners.enter_context(self._listen(name))
-        from cepheid.spark.session import session
+        with self._words("Spark is starting"):
+            from cepheid.spark.session import session
 
-        self._spark = session("cepheid demo")
-        parts.callback(self._spark.stop)
-        self._pipeline.wait_for("running:")
+            self._spark = session("cepheid demo")
+            parts.callback(self._spark.stop)
+        with self._words("the pipeline's queries are starting"):
+            self._pipeline.wait_for("running:")
 
     def _live(self, clock: CampusClock, start: int, kill: int) -> None:
         """The morning, with a question and a crash in it."""
         middle, end = start + self.before * MINUTE, start + (self.before + self.after) * MINUTE
         self.step(f"the campus's first {self.before} minutes, at once")
-        clock.run(middle, None)
+        with self._words("the records are supplied"):
+            clock.run(middle, None)
         self._tell(clock)
         self.step(f"{self.after} minutes more, {self.speed:.0f} times as fast; a question about past and future")
         self._asking = self._ask_demand_response(start, end)
@@ -134,12 +139,15 @@ class Demo:
         """Waits until everything has come to the end of the log."""
         self.step("the campus is silent; Spark comes to the end of the log")
         if stop:
-            self._listeners.close()
-            self._service.stop()
+            with self._words("the service is ending"):
+                self._listeners.close()
+                self._service.stop()
         self._settle()
-        self._asking.join(_CATCH_UP)
+        with self._words("the answer to the question is becoming whole"):
+            self._asking.join(_CATCH_UP)
         if stop:
-            self._pipeline.stop()
+            with self._words("the pipeline is ending"):
+                self._pipeline.stop()
 
     def _summary(self, findings: Findings, stats: dict[str, Any], books: Books | None) -> Iterator[str]:
         yield ""
@@ -183,6 +191,23 @@ class Demo:
         thread = threading.Thread(target=follow, args=(answer, hear), name="demand response", daemon=True)
         thread.start()
         return thread
+
+    @contextmanager
+    def _words(self, doing: str) -> Iterator[None]:
+        """Says from time to time what is being done, while it is."""
+        over, began = threading.Event(), time.monotonic()
+
+        def speak() -> None:
+            while not over.wait(_WORD):
+                self.say(f"{doing}: {time.monotonic() - began:.0f} s")
+
+        speaker = threading.Thread(target=speak, name="words", daemon=True)
+        speaker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            speaker.join()
 
     def _watch(self, clock: CampusClock, supplying: threading.Thread, until: int) -> None:
         said = time.monotonic()
@@ -253,7 +278,8 @@ class Demo:
         for name, tree in {**questions, DEMAND_RESPONSE: self._question}.items():
             began = time.monotonic()
             answer = query(self._app, tree, spark=self._spark)
-            self._found[name].past = {match["id"]: _seen(match) for match in answer}
+            with self._words(f"{name} is asked"):
+                self._found[name].past = {match["id"]: _seen(match) for match in answer}
             count = len(self._found[name].past)
             self.say(f"{name:16} {count:>7,} matches, {answer.strategy}, {time.monotonic() - began:.1f} s")
 
@@ -275,15 +301,16 @@ def _seen(match: Mapping[str, Any]) -> Seen:
 
 @dataclass(frozen=True)
 class Books:
-    """What came, and where it is."""
+    """What was sent, and where it is. The campus knows what it sent; of its fan's readings only the log does."""
 
-    accepted: int
-    refused: int
-    archived: int
+    sent: Mapping[str, int]
+    malformed: int
+    read: int
+    archived: Mapping[str, int]
     dead_letters: int
 
     @classmethod
-    def of(cls, spark: SparkSession, app: Application) -> Books:
+    def of(cls, spark: SparkSession, app: Application, truth: Truth) -> Books:
         """Of an application whose service has ended."""
         from cepheid.spark.application import archive_of
         from cepheid.spark.care import stats
@@ -291,20 +318,32 @@ class Books:
         service = app.sections.service
         assert service is not None
         assert service.log is not None
-        log = app.folder / service.log.path
-        rows = [table.rows for table in stats(spark, archive_of(app), list(app.graph.streams.values()))]
-        return cls(extent(log).end, extent(log / "dead").end, sum(rows[:-1]), rows[-1])
+        logged = extent(app.folder / service.log.path).end
+        *tables, dead = stats(spark, archive_of(app), list(app.graph.streams.values()))
+        archived = {table.table: table.rows for table in tables}
+        return cls(truth.good, truth.bad.total(), logged - truth.good.total(), archived, dead.rows)
+
+    @property
+    def _archived_of_fan(self) -> int:
+        return sum(rows for stream, rows in self.archived.items() if stream not in self.sent)
 
     @property
     def balance(self) -> bool:
-        return self.accepted == self.archived and self.refused == self.dead_letters
+        """Of each stream exactly: nothing is lost, and nothing there twice."""
+        return (
+            all(self.archived[stream] == count for stream, count in self.sent.items())
+            and self._archived_of_fan == self.read
+            and self.dead_letters == self.malformed
+        )
 
     def words(self) -> str:
         """For people."""
-        verdict = "the books balance" if self.balance else "THE BOOKS DO NOT BALANCE"
+        good = sum(self.sent.values())
+        archived = sum(self.archived.values())
         return (
-            f"{self.accepted + self.refused:,} records came = {self.archived:,} archived + {self.dead_letters:,} dead "
-            f"letters: {verdict}"
+            f"The campus sent {good + self.malformed:,} records and its fan {self.read:,}: "
+            f"{good + self.malformed + self.read:,} = {archived:,} archived + {self.dead_letters:,} dead letters: "
+            f"{'the books balance' if self.balance else 'THE BOOKS DO NOT BALANCE'}"
         )
 
 
