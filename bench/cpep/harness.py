@@ -57,6 +57,8 @@ class Case:
     seconds: float = 100.0
     tail: float = TAIL
     seed: int = 1
+    #: Programs that only compute, as others that share the machine do, at ordinary priority.
+    beside: int = 0
 
 
 class Service(Protocol):
@@ -235,6 +237,12 @@ class LoadProcess:
         self._pipes()[0].close()
 
 
+def _compute(seconds: float) -> subprocess.Popen[str]:
+    """A program that only computes; it ends by itself."""
+    script = "import sys, time\nend = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end: pass"
+    return subprocess.Popen([sys.executable, "-c", script, str(seconds)], text=True)
+
+
 @contextmanager
 def _above_all() -> Iterator[None]:
     """This process above the load, but nothing that it starts. Without the privilege it measures as it can."""
@@ -270,6 +278,7 @@ def run(case: Case, start: type[CepheidService] | Any = CepheidService, raw: Pat
     folder = Path(tempfile.mkdtemp(prefix="cpep-"))
     service: Service | None = None
     loads: list[LoadProcess] = []
+    others: list[subprocess.Popen[str]] = []
     try:
         service = start(case, folder)
         length = case.warm_up + case.seconds + 0.2
@@ -293,6 +302,7 @@ def run(case: Case, start: type[CepheidService] | Any = CepheidService, raw: Pat
         loads.append(LoadProcess("consumers", consumers, samples))
         loads.append(LoadProcess("suppliers", suppliers, samples))
         pids = {**service.pids, **{load.role: load.process.pid for load in loads}}
+        others += [_compute(length + case.tail) for _ in range(case.beside)]
         begin = time.monotonic_ns() + 50_000_000
         for load in loads:
             load.start(begin)
@@ -311,6 +321,8 @@ def run(case: Case, start: type[CepheidService] | Any = CepheidService, raw: Pat
     finally:
         for load in loads:
             load.stop()
+        for other in others:
+            end(other)
         if service is not None:
             service.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from common import Bar, Plot, Report, Table, arguments
 from cpep.graphs import BASE, LEVELS, PERIOD_A, Workload, graph_a
-from cpep.harness import Outcome
+from cpep.harness import CORES, Outcome
 from cpep.intervals import in_nine_of_ten, line, words
 from cpep.sets import Form, Turns, copies_of_a, form_of, latency_plots, note_load
 
@@ -59,14 +59,17 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
     turns = Turns(report, out, form)
     runs: Runs = {"log off": [], "log on": []} if flink is None else {"log off": [], "Flink": []}
 
-    def run_all(middle: int) -> None:
-        cases = {f"{middle} {way}": form.case(graph_a(middle), log=WAYS.get(way, False)) for way in runs}
-        services = {}
+    def take(middle: int, beside: int = 0) -> dict[str, list[Outcome]]:
+        words = f"{middle}, {beside} programs beside," if beside else str(middle)
+        cases = {way: form.case(graph_a(middle), log=WAYS.get(way, False), beside=beside) for way in runs}
         if flink is not None:
-            name = f"{middle} Flink"
-            cases[name] = replace(cases[name], warm_up=flink_warm_up, tail=5.0)
-            services[name] = flink
-        for way, found in zip(runs, turns.take(cases, services).values(), strict=True):
+            cases["Flink"] = replace(cases["Flink"], warm_up=flink_warm_up, tail=5.0)
+        named = {f"{words} {way}": case for way, case in cases.items()}
+        found = turns.take(named, {} if flink is None else {f"{words} Flink": flink})
+        return dict(zip(runs, found.values(), strict=True))
+
+    def run_all(middle: int) -> None:
+        for way, found in take(middle).items():
             runs[way].append(found)
 
     for middle in copies:
@@ -83,9 +86,14 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
     base = max(r.memory["engine"].vm_rss for r in runs["log off"][0])
     report.bars.append(Bar("engine's resident memory, base load", base, 20, "at_most", "MB"))
     _memory(report, loads, runs)
+    everything = [r for at in runs.values() for found in at for r in found]
     if flink is not None:
         _beside_flink(report, loads, runs)
-    everything = [r for at in runs.values() for found in at for r in found]
+        sustained = [middle for place, middle in enumerate(loads) if sustains(graph_a(middle), runs["Flink"][place])]
+        middle = max(sustained, default=loads[0])
+        shared = take(middle, beside=CORES)
+        _shared_machine(report, middle, shared)
+        everything += [r for found in shared.values() for r in found]
     if form.copies is None:
         report.bars.append(
             Bar("cores in use at the highest load", 100 * max(r.host for r in everything), 95, "more_than", "%")
@@ -208,6 +216,19 @@ def _beside_flink(report: Report, loads: Sequence[int], runs: Runs) -> None:
         shares = [fmean(r.rate(lv) for r in runs["Flink"][place]) / graph_a(middle).due(lv) for lv in LEVELS]
         listed = ", ".join(f"{level} {share:.1%}" for level, share in zip(LEVELS, shares, strict=True))
         report.notes.append(f"Flink, {middle} middle copies: received of what was due, within 5 s: {listed}")
+
+
+def _shared_machine(report: Report, middle: int, found: dict[str, list[Outcome]]) -> None:
+    """What becomes of the latencies where other programs want the cores, too."""
+    table = Table(
+        f"99th percentile latency, ms, of {middle} middle copies beside {CORES} programs that only compute",
+        ["service", *LEVELS, *(f"{level}, received of what was due" for level in LEVELS)],
+    )
+    for way, at in found.items():
+        shares = [fmean(r.rate(level) for r in at) / graph_a(middle).due(level) for level in LEVELS]
+        latencies = [words([r.ms(level, 99) for r in at]) for level in LEVELS]
+        table.rows.append([way, *latencies, *(f"{share:.1%}" for share in shares)])
+    report.tables.append(table)
 
 
 def main() -> None:

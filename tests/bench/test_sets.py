@@ -13,7 +13,7 @@ import pytest
 from common import Report
 from cpep import run_1, run_2, run_3, run_4, run_5, run_6
 from cpep.graphs import LEVELS, graph_a
-from cpep.harness import Case, run
+from cpep.harness import CORES, Case, run
 from cpep.intervals import in_nine_of_ten, mean_and_half, student
 from cpep.sets import Calibration, Form
 
@@ -39,6 +39,12 @@ def test_what_is_pushed_is_received_and_counted(tmp_path: Path) -> None:
 def test_with_the_log_the_intake_is_a_process_of_its_own() -> None:
     found = run(Case(graph_a(1, high=1, low=1), log=True, warm_up=0.2, seconds=0.3))
     assert set(found.memory) == {"intake", "engine"}
+    assert len(found.latency["high"]) > 0
+
+
+def test_programs_beside_take_the_cores_that_are_left() -> None:
+    found = run(Case(graph_a(1, high=1, low=1), warm_up=0.2, seconds=0.3, beside=CORES))
+    assert found.host > 2 * found.total_cpu
     assert len(found.latency["high"]) > 0
 
 
