@@ -13,8 +13,9 @@ use mio::{Events, Interest, Poll, Registry, Token};
 
 /// How far apart patient connections have their turns.
 const APART: Duration = Duration::from_micros(250);
-/// So often they must have had something, each time soon after the last, before they have to wait.
-const FEW: u32 = 4;
+/// So often they must have had something, each time sooner than that after the last, before they have to wait: what one supplier
+/// sends at once is less.
+const FEW: u32 = 16;
 
 /// Patient connections, which are polled apart.
 pub(super) struct Pace {
@@ -135,7 +136,7 @@ impl Pace {
             }
             return Ok(());
         }
-        self.close = if now.duration_since(self.last) < 2 * APART {
+        self.close = if now.duration_since(self.last) < APART {
             self.close.saturating_add(1)
         } else {
             0
