@@ -1,7 +1,8 @@
 """The consumers' socket of an engine, which is native (native/src/service/outlet.rs), and what Python answers there.
 
 A first line that names a consumer is never seen here: `{"consumer": "plant"}` gets events as lines, with `"format":
-"frames"` as frames. Others are requests, by their key: `{"stats": true}` is answered with the engine's books.
+"frames"` as frames. Others are requests, by their key: `{"stats": true}` is answered with the engine's books, and
+`{"histograms": true}` with its latencies.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Outlet:
         self._engine = engine
         self._requests: dict[str, Request] = {
             "stats": lambda _: self.stats(),
+            "histograms": lambda _: engine.native.histograms(),
             "again": lambda asked: {"again": engine.again(asked["again"])},
             **(requests or {}),
         }
