@@ -30,6 +30,13 @@ APP = """
                                                   version: 3.1.1, user: plant, password_file: secret}}}}
     service: {{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {{path: log}}}}
 """
+AWAY = """
+    name: plant
+    streams:
+      wind: {{attributes: {{flow: float}}, source: {{kind: kafka, brokers: "127.0.0.1:{kafka}", topic: wind}}}}
+      air: {{attributes: {{flow: float}}, source: {{kind: mqtt, broker: "127.0.0.1:{mqtt}", topic: "air"}}}}
+    service: {{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {{path: log}}}}
+"""
 FUNCTION = """
     def words():
         for number, word in enumerate(["on", "off", "on"]):
@@ -103,6 +110,25 @@ def test_sources_of_all_kinds_reach_the_log(tmp_path: Path) -> None:
     made = [each.event for each in LogReader(tmp_path / "log") if each.event.stream == "made"]
     assert {type(value).__name__ for value in made[0].attributes.values()} == {"float", "int", "bool", "str"}
     assert "the sources died with code -9" in (tmp_path / "said").read_text()
+
+
+def test_brokers_that_are_away_are_named(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.yaml").write_text(dedent(AWAY).format(kafka=free_port(), mqtt=port))
+
+    def says(*words: str) -> Callable[[], bool]:
+        def said() -> bool:
+            lines = (tmp_path / "said").read_text().splitlines()
+            return any(all(word in line for word in words) for line in lines)
+
+        return said
+
+    with service(tmp_path):
+        until(says("wind (kafka): ", "Connection refused", "it is tried again"), tmp_path)
+        until(says("air (mqtt): ", "Connection refused", "it is tried again"), tmp_path)
+        with mosquitto(tmp_path, port):
+            until(lambda: "as cepheid-plant-air" in (tmp_path / "mosquitto.log").read_text(), tmp_path)
+        until(says("air (mqtt): the connection is lost: "), tmp_path)
 
 
 def test_an_application_without_sources_needs_no_process(tmp_path: Path) -> None:
