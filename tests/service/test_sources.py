@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from paho.mqtt import publish
 
 from cepheid.app import load
 from cepheid.service.log import LogReader
 from cepheid.service.sources import order_of
-from tests.service.brokers import free_port, mosquitto
+from tests.service.brokers import free_port, made_certificates, mosquitto
 from tests.service.test_service import children
 
 APP = """
@@ -35,6 +36,13 @@ AWAY = """
     streams:
       wind: {{attributes: {{flow: float}}, source: {{kind: kafka, brokers: "127.0.0.1:{kafka}", topic: wind}}}}
       air: {{attributes: {{flow: float}}, source: {{kind: mqtt, broker: "127.0.0.1:{mqtt}", topic: "air"}}}}
+    service: {{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {{path: log}}}}
+"""
+ENCRYPTED = """
+    name: plant
+    streams:
+      air: {{attributes: {{flow: float}}, source: {{kind: mqtt, broker: "127.0.0.1:{port}", topic: "air", tls: true
+           {more}}}}}
     service: {{listen: "unix:intake.sock", deliver: "unix:consumers.sock", log: {{path: log}}}}
 """
 FUNCTION = """
@@ -129,6 +137,31 @@ def test_brokers_that_are_away_are_named(tmp_path: Path) -> None:
         with mosquitto(tmp_path, port):
             until(lambda: "as cepheid-plant-air" in (tmp_path / "mosquitto.log").read_text(), tmp_path)
         until(says("air (mqtt): the connection is lost: "), tmp_path)
+
+
+def test_a_broker_that_wants_encrypted_connections_and_certificates(tmp_path: Path) -> None:
+    certificates, port = made_certificates(tmp_path), free_port()
+    unknown = dedent(ENCRYPTED).format(port=port, more="")
+    known = "ca_file: certificates/ca.pem, certificate_file: certificates/client.pem, key_file: certificates/client.key"
+    (tmp_path / "app.yaml").write_text(unknown)
+    with mosquitto(tmp_path, port, certificates=certificates), service(tmp_path) as process:
+        # Nobody on this machine has heard of the authority.
+        until(lambda: "certificate verify failed" in (tmp_path / "said").read_text(), tmp_path)
+        (tmp_path / "app.yaml").write_text(dedent(ENCRYPTED).format(port=port, more=", " + known))
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "as cepheid-plant-air" in (tmp_path / "mosquitto.log").read_text(), tmp_path)
+        tls: Any = {
+            "ca_certs": str(certificates / "ca.pem"),
+            "certfile": str(certificates / "client.pem"),
+            "keyfile": str(certificates / "client.key"),
+        }
+
+        def arrives() -> bool:
+            sent = json.dumps({"id": 1, "time": 5, "flow": 2}).encode()
+            publish.single("air", sent, 1, hostname="127.0.0.1", port=port, tls=tls)
+            return ids(tmp_path, "air") == [1]
+
+        until(arrives, tmp_path)
 
 
 def test_an_application_without_sources_needs_no_process(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def _mqtt(stream: str, source: Mapping[str, Any], order: Order, stop: threading.
     version: Literal["3.1.1", "5"] = "5" if source["version"] == 5 else "3.1.1"
     # Read anew for each try, as it may have been corrected.
     password = None if source["password_file"] is None else Path(source["password_file"]).read_text().split("\n")[0]
-    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"], version, source["user"], password)
+    tls = mqtt.Tls(source["ca_file"], source["certificate_file"], source["key_file"]) if source["tls"] else None
+    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"], version, source["user"], password, tls)
     name = f"cepheid-{order['application']}-{stream}"
     with mqtt.MqttBridge(said, order["intake"], name, token=order["token"]) as bridge:
         _watch(stream, source, bridge, stop)

@@ -32,6 +32,15 @@ SESSION_SECONDS: Final = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """An encrypted connection: whose word for the broker is taken (None: whose this machine takes), and who this is."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MqttSource:
     """Topics of a broker, whose messages are records of one stream unless they name another."""
 
@@ -41,6 +50,7 @@ class MqttSource:
     version: Literal["3.1.1", "5"] = "5"
     user: str | None = None
     password: str | None = None
+    tls: Tls | None = None
 
 
 class MqttBridge:
@@ -101,6 +111,9 @@ class MqttBridge:
             manual_ack=True,
         )
         client.username_pw_set(self._source.user, self._source.password)
+        tls = self._source.tls
+        if tls is not None:
+            client.tls_set(tls.ca_file, tls.certificate_file, tls.key_file)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
