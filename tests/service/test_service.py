@@ -175,6 +175,27 @@ def test_what_is_wrong_with_the_application_is_said(tmp_path: Path) -> None:
     assert "app.yaml:2:" in done.stderr
 
 
+def test_a_place_that_can_not_be_had_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    def refused(application: str) -> str:
+        (tmp_path / "app.yaml").write_text(application)
+        command = [*COMMAND, "service", "app.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    inside = APPLICATION.replace("LOG", "{path: file/log}")
+    assert "file/log/queries.json: Not a directory" in refused(inside)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"tcp:127.0.0.1:{other.getsockname()[1]}"
+        taken = APPLICATION.replace("LOG", "none").replace("deliver:", f'metrics: "{address}", deliver:')
+        said = refused(taken)
+    assert f"the page for Prometheus can't be at {address}: Address already in use" in said
+
+
 def test_who_may_connect(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "none"))
     with Engine(load(tmp_path / "app.yaml")) as engine:

@@ -72,9 +72,9 @@ class Supervisor:
         self._page: MetricsPage | None = None
         try:
             self.keep(app)
-        except ValueError as refused:
+        except (ValueError, OSError) as refused:
             self._clear()
-            raise ServiceFailed(str(refused)) from None
+            raise ServiceFailed(_reason(refused)) from None
 
     def __enter__(self) -> Supervisor:
         try:
@@ -84,7 +84,7 @@ class Supervisor:
             self._knowing.start(self._config.log)
             service = self.app.sections.service
             if service is not None and service.metrics is not None:
-                self._page = MetricsPage(self.stats, service.metrics, self._token)
+                self._page = _page(self.stats, service.metrics, self._token)
         except BaseException:
             self.stop()
             raise
@@ -296,3 +296,17 @@ class Supervisor:
                 f" {os.getpid()}"
             )
         return _PAUSE
+
+
+def _page(stats: Callable[[], Mapping[str, Any]], address: str, token: str | None) -> MetricsPage:
+    try:
+        return MetricsPage(stats, address, token)
+    except OSError as error:
+        reason = f"the page for Prometheus can't be at {address}: {error.strerror}"
+        raise ServiceFailed(f"{reason}; give service.metrics another address") from None
+
+
+def _reason(refused: Exception) -> str:
+    if isinstance(refused, OSError) and refused.filename is not None:
+        return f"{refused.filename}: {refused.strerror}"
+    return str(refused)
