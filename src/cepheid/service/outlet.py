@@ -8,6 +8,7 @@ A first line that names a consumer is never seen here: `{"consumer": "plant"}` g
 from __future__ import annotations
 
 from cepheid import _native
+from cepheid.service.running.threads import Event
 
 TYPE_CHECKING = False
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
         def native(self) -> _native.Engine: ...
         def stats(self) -> dict[str, Any]: ...
         def again(self, query: str) -> bool: ...
+
+
+#: How long who asks waits until it is open, seconds.
+_PATIENCE = 10.0
 
 
 class NeedsToken(ValueError):
@@ -49,8 +54,11 @@ class Outlet:
             "again": lambda asked: {"again": engine.again(asked["again"])},
             **(requests or {}),
         }
+        #: Requests come as soon as it listens, before who opens it has it in hand.
+        self._is_open = Event()
         self._outlet = _native.Outlet(engine.native, address, token, self._answer)
         self.address = self._outlet.address
+        self._is_open.set()
 
     def __enter__(self) -> Outlet:
         return self
@@ -67,6 +75,7 @@ class Outlet:
         return self._engine.stats() | {"delivered": _native.read_json(self._outlet.stats().encode())}
 
     def _answer(self, line: str) -> str:
+        self._is_open.wait(_PATIENCE)
         asked: dict[str, Any] = _native.read_json(line.encode())
         key = next((key for key in asked if key in self._requests), None)
         if key is None:
