@@ -29,7 +29,7 @@ use crate::service::knowing::{self, Update};
 use crate::service::lane::{Lane, LaneSpec, Refused};
 use crate::service::matches::Matches;
 use crate::service::parts::Consumer;
-use crate::service::report::{engine_report, engine_trace, matches_report};
+use crate::service::report::{engine_report, engine_trace, histograms_report, matches_report};
 use crate::service::scheduling::{LevelPolicy, policies};
 use crate::service::spec::Spec;
 use crate::service::supply::{DerivedSpec, Origin, Supply, Surroundings};
@@ -455,6 +455,17 @@ impl PyEngine {
                 .iter()
                 .map(|(name, query)| (name.clone(), matches_report(&query.matches[query.number])));
             Ok(Json::Object(books.collect()).to_string())
+        })
+    }
+
+    /// The latencies of consumers, levels and queries and the run times of operators, as whole histograms by name; as JSON.
+    fn histograms(&self, py: Python<'_>) -> PyResult<String> {
+        guard(|| {
+            let queries = lock(py, &self.queries);
+            let latencies = queries
+                .iter()
+                .map(|(name, query)| (name.as_str(), &query.matches[query.number].latency));
+            Ok(histograms_report(self.engine.shared(), latencies))
         })
     }
 

@@ -378,6 +378,9 @@ class Engine:
     def query_stats(self) -> str:
         """What became of the matches of each query, and their latencies; as JSON."""
 
+    def histograms(self) -> str:
+        """Latencies of consumers, levels and queries and run times of operators, as whole histograms; as JSON."""
+
     def fed(self) -> dict[str, int | str | None] | None:
         """What became of the log's events: counts by outcome, the next offset, what is wrong; None without a log."""
 

@@ -9,11 +9,13 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cepheid import _native
 from cepheid._native import DeliveryReader, probe
 from cepheid.app import Builder
 from cepheid.app.application import Application
@@ -140,7 +142,7 @@ def dial(outlet: Outlet) -> socket.socket:
         (b'{"consumer": "all", "format": "xml"}\n', "there is no format 'xml'; there are: lines, frames"),
         (
             b'{"drink": "tea"}\n',
-            'the first line is to name a consumer, such as {"consumer": "plant"}, or one of: again, stats',
+            'the first line is to name a consumer, such as {"consumer": "plant"}, or one of: again, histograms, stats',
         ),
         (b"[]\n", "the first line is to be an object of JSON"),
         (b"\xff\n", "the first line is to be an object of JSON: expected value at line 1 column 1"),
@@ -175,6 +177,34 @@ def test_requests_are_answered_in_python_and_hold_nobody_up(tmp_path: Path) -> N
         assert set(read_stats(outlet.address, "secret")["consumers"]) == {"all", "same", "count"}
         go.set()
         assert json.loads(slow.makefile("rb").readline()) == {"waited": 1}
+
+
+def test_who_asks_while_it_opens_is_answered_when_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder("plant")
+    build.consumer("c", build.stream("s", {"x": "int"}))
+    answers: list[Any] = []
+
+    class Opening:
+        """Asked before who opens it has it."""
+
+        def __init__(self, _engine: object, address: str, _token: object, answer: Callable[[str], str]) -> None:
+            self.address = address
+            self.asking = threading.Thread(target=lambda: answers.append(json.loads(answer('{"stats": true}'))))
+            self.asking.start()
+            self.asking.join(0.2)  # as long as it waits
+
+        def stats(self) -> str:
+            return "{}"
+
+        def close(self) -> None:
+            self.asking.join(30)
+
+    with Engine(build.build()) as engine:
+        monkeypatch.setattr(_native, "Outlet", Opening)
+        with Outlet(engine, "unix:anywhere"):
+            pass
+    (answer,) = answers
+    assert answer["application"] == "plant"
 
 
 def test_who_does_not_read_loses_the_oldest_and_is_told_how_many(tmp_path: Path) -> None:

@@ -146,15 +146,20 @@ def test_queries_share_and_find_what_each_finds_alone(tmp_path: Path) -> None:
         assert lanes == {"pair": "queries-critical", "again": "queries-critical", "triple": "queries-background"}
 
 
-def test_a_lane_has_the_priority_of_its_level(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prioritised", [True, False])
+def test_a_lane_has_the_priority_of_its_level(tmp_path: Path, prioritised: bool) -> None:
     if not probe()["can_sched_rr"]:
         pytest.skip("needs the privilege to use SCHED_RR")
-    (tmp_path / "app.yaml").write_text(APPLICATION)
+    (tmp_path / "app.yaml").write_text(APPLICATION.replace("log:", f"prioritised: {str(prioritised).lower()}, log:"))
     app = load(tmp_path / "app.yaml")
     with IntakeThread(config_of(app)), Engine(app) as engine:
         engine.follow(tmp_path / "log")
-        wanted = {(os.SCHED_RR, 80), (os.SCHED_OTHER, 0)}
-        assert in_time(lambda: threads_of_this_process()["cep-lane"] == wanted)
+        ordinary = (os.SCHED_OTHER, 0)
+        lanes = {(os.SCHED_RR, 80), ordinary} if prioritised else {ordinary}
+        assert in_time(lambda: threads_of_this_process()["cep-lane"] == lanes)
+        # Who feeds the engine is above all levels, where there are some.
+        feeder = {(os.SCHED_RR, 82)} if prioritised else {ordinary}
+        assert in_time(lambda: threads_of_this_process()["cep-feeder"] == feeder)
     for folder in (tmp_path / "log", tmp_path / "log" / "dead"):
         tail_of(folder).unlink(missing_ok=True)
 

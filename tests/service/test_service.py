@@ -26,6 +26,7 @@ from rich.console import Console
 from cepheid.app import load
 from cepheid.cli.top import milliseconds, view
 from cepheid.model.events import Event
+from cepheid.service import metrics
 from cepheid.service.client import ConsumerClient, RefusedByService, read_stats
 from cepheid.service.engine import Engine
 from cepheid.service.log import LogReader
@@ -174,6 +175,27 @@ def test_what_is_wrong_with_the_application_is_said(tmp_path: Path) -> None:
     assert "app.yaml:2:" in done.stderr
 
 
+def test_a_place_that_can_not_be_had_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    def refused(application: str) -> str:
+        (tmp_path / "app.yaml").write_text(application)
+        command = [*COMMAND, "service", "app.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    inside = APPLICATION.replace("LOG", "{path: file/log}")
+    assert "file/log/queries.json: Not a directory" in refused(inside)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"tcp:127.0.0.1:{other.getsockname()[1]}"
+        taken = APPLICATION.replace("LOG", "none").replace("deliver:", f'metrics: "{address}", deliver:')
+        said = refused(taken)
+    assert f"the page for Prometheus can't be at {address}: Address already in use" in said
+
+
 def test_who_may_connect(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text(APPLICATION.replace("LOG", "none"))
     with Engine(load(tmp_path / "app.yaml")) as engine:
@@ -240,7 +262,19 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
             page = answer.read().decode()
         assert 'cepheid_consumer_came_total{consumer="all"} 20' in page
         assert "cepheid_log_accepted_total 20" in page
-        assert 'cepheid_level_latency_seconds{level="critical",quantile="0.99"} 0.' in page
+        assert 'cepheid_level_latency_seconds_bucket{level="critical",le="0.001"} ' in page
+        assert 'cepheid_operator_run_seconds_bucket{operator="high",le="+Inf"} 20' in page
+        assert 'cepheid_consumer_latency_seconds_count{consumer="all"} 20' in page
+        for part in ("engine", "intake"):
+            assert f'cepheid_up{{part="{part}"}} 1' in page
+            assert f'cepheid_restarts_total{{part="{part}"}} 0' in page
+            memory = re.search(rf'cepheid_resident_memory_bytes\{{part="{part}"\}} (\d+)', page)
+            assert memory is not None
+            assert 1e6 < int(memory[1]) < 1e9
+        assert 'cepheid_consumer_waiting{consumer="all"} 20' in page, "nobody reads it"
+        assert 'cepheid_operator_held{operator="every"} 20' in page
+        for gauge in ("input", "pending", "moving"):
+            assert f'cepheid_level_{gauge}{{level="critical"}} 0' in page
         assert 'cepheid_query_found_total{query="strong"} 20' in page
         assert 'cepheid_operator_used_total{operator="high"} 20' in page
         assert "cepheid_intake_late_total 0\n" in page
@@ -252,11 +286,12 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
             assert f'cepheid_consumer_{counter}_total{{consumer="alarm"}} ' in page
             assert f'cepheid_stream_{counter}_total{{stream="air"}} ' in page
         assert 'cepheid_query_latency_seconds_count{query="strong"} 20' in page
-        spans = dict(
-            re.findall(r'cepheid_query_latency_seconds\{query="strong",quantile="([0-9.]+)"\} ([0-9.]+)', page)
-        )
-        assert list(spans) == ["0.5", "0.9", "0.99", "0.999"]
-        assert 0 < float(spans["0.5"]) <= float(spans["0.99"]) < 30
+        spans = re.findall(r'cepheid_query_latency_seconds_bucket\{query="strong",le="([^"]+)"\} (\d+)', page)
+        assert [bound for bound, _ in spans[:4]] == ["1e-05", "2e-05", "5e-05", "0.0001"]
+        assert [bound for bound, _ in spans[-2:]] == ["10", "+Inf"]
+        counts = [int(count) for _, count in spans]
+        assert counts == sorted(counts)
+        assert counts[-1] == 20
         for line in page.splitlines():
             assert line.startswith("# ") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.]+", line), line
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -275,8 +310,15 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         # The matches of the query: how many in all and a second, and how long they took; nothing was shed or lost.
         (row,) = (line for line in drawn.splitlines() if "strong" in line)
         latency = stats["queries"]["strong"]["latency"]
-        wanted = [milliseconds(latency[f"{name}_ns"]) for name in ("p50", "p99", "max")]
+        wanted = ["-", *(milliseconds(latency[f"{name}_ns"]) for name in ("p99", "max"))]
         assert row.split()[1:] == [f"{stats['queries']['strong']['found']:,}", "0/s", *wanted]
+        # What came between two looks is told apart from what came before.
+        buckets = [*stats["histograms"]["queries"]["strong"]["buckets"], [42_000_000_000, 1]]
+        later = {**stats, "histograms": {"queries": {"strong": {"buckets": buckets}}}}
+        console = Console(width=120, file=io.StringIO())
+        console.print(view(stats, later, 1.0))
+        (row,) = (line for line in console.file.getvalue().splitlines() if "strong" in line)  # type: ignore[attr-defined]
+        assert row.split()[-3] == "42,000"
         subprocess.run([*COMMAND, "top", "app.yaml", "--trace", "trace.json"], cwd=tmp_path, check=True)
         moments = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         assert any(moment.get("ph") in ("X", "B") for moment in moments), "Perfetto has something to draw"
@@ -317,10 +359,47 @@ def test_the_page_for_prometheus_asks_for_the_token() -> None:
             assert answer.status == 200
 
 
+def test_the_page_for_prometheus_says_that_the_engine_does_not_answer(tmp_path: Path) -> None:
+    application = APPLICATION.replace("deliver:", 'metrics: "tcp:127.0.0.1:0", deliver:')
+    with (
+        service(tmp_path, application=application) as process,
+        Supplier(f"unix:{tmp_path / 'supply.sock'}") as supplier,
+    ):
+        assert process.stdout is not None
+        url = process.stdout.readline().removeprefix("metrics: ").strip()
+        supplier.push(air(1))
+        supplier.flush()
+        engine = children(process)["cepheid.service.process"]
+        os.kill(engine, signal.SIGSTOP)
+        try:
+            # The intake goes on without it, and so does what it counts.
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                page = answer.read().decode()
+            assert 'cepheid_up{part="engine"} 0' in page
+            assert 'cepheid_up{part="intake"} 1' in page
+            assert "cepheid_intake_accepted_total 1" in page
+            assert "cepheid_operator_fired_total{" not in page
+        finally:
+            os.kill(engine, signal.SIGKILL)
+        wait_for(tmp_path, 1)
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            page = answer.read().decode()
+        assert 'cepheid_up{part="engine"} 1' in page
+        assert 'cepheid_restarts_total{part="engine"} 1' in page
+        assert 'cepheid_restarts_total{part="intake"} 0' in page
+
+
+def test_the_page_for_prometheus_lets_go_of_who_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_SILENCE", 0.1)
+    with MetricsPage(dict[str, Any], "tcp:127.0.0.1:0") as page:
+        _, _, rest = page.url.partition("//")
+        host, _, port = rest.removesuffix("/metrics").partition(":")
+        with socket.create_connection((host, int(port)), 60) as silent:
+            assert silent.recv(1) == b"", "it is closed"
+
+
 def test_top_fits_a_terminal_of_80_columns() -> None:
-    times = {
-        f"{name}_ns": nanoseconds for name, nanoseconds in (("p50", 42_000), ("p99", 12_345_678), ("max", 1969866000))
-    }
+    times = {f"{name}_ns": nanoseconds for name, nanoseconds in (("p99", 12_345_678), ("max", 1969866000))}
     counts = dict.fromkeys(("stale", "expired", "shed", "lost", "replaced", "failed", "relative"), 12_345)
     common = {
         **counts,
@@ -334,6 +413,7 @@ def test_top_fits_a_terminal_of_80_columns() -> None:
     book = {**common, "waiting": 200, "input": 0, "pending": 0}
     stats = {"application": "campus", "delivered": {"maintenance": {"sent": 1_234_567}}}
     parts = {part: {"maintenance": book} for part in ("levels", "consumers", "queries", "operators")}
+    stats["histograms"] = {part: {"maintenance": {"buckets": [[42_000, 1]]}} for part in parts}
     console = Console(width=80, file=io.StringIO())
     console.print(view({}, {**stats, **parts}, 1.0))
     drawn = console.file.getvalue()  # type: ignore[attr-defined]

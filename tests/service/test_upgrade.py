@@ -73,6 +73,13 @@ def test_a_query_that_is_another_is_said_to_begin_anew(tmp_path: Path, capfd: py
     assert capfd.readouterr().err == ""
 
 
+def test_what_is_broken_is_named(tmp_path: Path) -> None:
+    path = folder_of(tmp_path)
+    (tmp_path / "log" / "queries.json").write_text('{"version": 1')
+    with pytest.raises(ValueError, match=r"queries\.json is not what was written there .*; move it away"):
+        matches(path)
+
+
 def test_what_a_later_version_left_is_refused(tmp_path: Path) -> None:
     path = folder_of(tmp_path)
     (tmp_path / "log" / "queries.json").write_text('{"version": 2}')

@@ -560,13 +560,21 @@ mod tests {
         Spec::read(&spec.to_string()).unwrap()
     }
 
-    /// The test has the locks of a level in which nothing changes: a change that wanted one would not come to its end.
+    /// The test has the locks of a level in which nothing changes: a change that wanted one would not come to its end. Its worker
+    /// sleeps all the while, and nobody calls it.
     #[test]
-    fn no_worker_waits_for_a_change_beside_it() {
+    fn no_worker_waits_for_a_change_beside_it_or_is_woken() {
         let engine = Engine::start(spec(&[]), Given::new()).unwrap();
         let shared = engine.share();
         let place = shared.graph().levels().next().cloned().unwrap();
         assert_eq!(place.level.name, "high");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !place.level.workers.has_idle() {
+            assert!(Instant::now() < deadline, "it has no work, and does not sleep");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let calls = || (place.level.workers.calls(), place.level.movers.calls());
+        let before = calls();
         let state = place.level.state.lock();
         let moving = place.level.moving.lock();
         let (sender, done) = std::sync::mpsc::channel();
@@ -581,8 +589,10 @@ mod tests {
             engine
         });
         let came = done.recv_timeout(Duration::from_secs(60));
+        let after = calls();
         drop((state, moving));
         assert_eq!(came, Ok(true), "it waited for a lock");
+        assert_eq!(before, after, "its threads were called");
         assert!(changing.join().unwrap().stop(Duration::from_secs(10)));
     }
 }

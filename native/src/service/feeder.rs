@@ -224,8 +224,8 @@ struct Leaving {
 /// The feeder's thread: pushes what comes, until it is told to end. An intake inside is given its part once what was in the log
 /// before has come.
 fn push_all(engine: &Shared, feeding: &Arc<PiMutex<Feeding>>, stop: &AtomicBool, mut relay: Option<Arc<Relay>>) {
-    // Above the workers: what does not come in can't be judged. Without the privilege, as it is.
-    let is_real_time = adopt(Policy::RoundRobin(WATCHDOG)).is_ok();
+    // Above the workers: what does not come in can't be judged. Without the privilege, or without levels, as it is.
+    let is_real_time = engine.real_time.is_some() && adopt(Policy::RoundRobin(WATCHDOG)).is_ok();
     let mut busy = Busy::default();
     busy.begin(HIGHEST_SHARE, monotonic());
     let mut relayed: Option<Arc<Relay>> = None;

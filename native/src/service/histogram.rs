@@ -1,6 +1,9 @@
 //! Latency histograms that any thread records in without waiting: logarithmic, 32 steps an octave, so within 3.2%.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
 
 const STEPS: u32 = 32;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
@@ -12,6 +15,8 @@ const BUCKETS: usize = ((OCTAVES + 1) * STEPS) as usize;
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Box<[AtomicU32]>,
+    /// The buckets that have come round to zero, each time they did: small ones do for long, and an engine has many.
+    rounds: Mutex<Vec<usize>>,
     count: AtomicU64,
     sum: AtomicU64,
     max: AtomicU64,
@@ -30,10 +35,19 @@ pub struct Summary {
     pub max: u64,
 }
 
+/// All that a histogram has: the sum, and of each bucket with something in it the greatest value, in nanoseconds, and how many there were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Spread {
+    pub sum_ns: u64,
+    pub buckets: Vec<(u64, u64)>,
+}
+
 impl Default for Histogram {
     fn default() -> Self {
         Histogram {
             buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+            rounds: Mutex::default(),
             count: AtomicU64::new(0),
             sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
@@ -63,10 +77,28 @@ impl Histogram {
     /// Counts a duration.
     #[inline]
     pub fn record(&self, nanoseconds: u64) {
-        self.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        let place = bucket(nanoseconds);
+        if self.buckets[place].fetch_add(1, Ordering::Relaxed) == u32::MAX {
+            self.round(place);
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanoseconds, Ordering::Relaxed);
         self.max.fetch_max(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// A bucket has come round.
+    #[cold]
+    fn round(&self, place: usize) {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+    }
+
+    /// How many are in each bucket.
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.buckets.iter().enumerate().map(move |(place, bucket)| {
+            let full = rounds.iter().filter(|round| **round == place).count() as u64;
+            (full << u32::BITS) + u64::from(bucket.load(Ordering::Relaxed))
+        })
     }
 
     /// Forgets everything. What is recorded meanwhile may be lost.
@@ -74,6 +106,7 @@ impl Histogram {
         self.buckets
             .iter()
             .for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner).clear();
         for total in [&self.count, &self.sum, &self.max] {
             total.store(0, Ordering::Relaxed);
         }
@@ -83,8 +116,8 @@ impl Histogram {
     fn quantile(&self, count: u64, per_mille: u64) -> u64 {
         let wanted = (count * per_mille).div_ceil(1_000).max(1);
         let mut seen = 0;
-        for (place, bucket) in self.buckets.iter().enumerate() {
-            seen += u64::from(bucket.load(Ordering::Relaxed));
+        for (place, counted) in self.counts().enumerate() {
+            seen += counted;
             if seen >= wanted {
                 return top(place).min(self.max.load(Ordering::Relaxed));
             }
@@ -114,6 +147,15 @@ impl Histogram {
             p99: self.quantile(count, 990),
             p999: self.quantile(count, 999),
             max: self.max.load(Ordering::Relaxed),
+        }
+    }
+
+    /// All that it has now.
+    pub fn spread(&self) -> Spread {
+        let counted = self.counts().enumerate().filter(|(_, count)| *count > 0);
+        Spread {
+            sum_ns: self.sum.load(Ordering::Relaxed),
+            buckets: counted.map(|(place, count)| (top(place), count)).collect(),
         }
     }
 }
@@ -150,9 +192,30 @@ mod tests {
             );
         }
         assert_eq!(found.mean, 500_050);
+        let spread = histogram.spread();
+        assert_eq!(spread.sum_ns, 500_050 * 10_000);
+        assert_eq!(spread.buckets.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
+        assert!(spread.buckets.is_sorted_by(|one, next| one.0 < next.0));
         histogram.reset();
+        assert_eq!(histogram.spread().buckets, []);
         assert_eq!(histogram.summary().count, 0);
         histogram.record(7);
         assert_eq!(histogram.summary().p99, 7);
+    }
+
+    #[test]
+    fn what_runs_for_months_is_counted_right() {
+        let histogram = Histogram::default();
+        histogram.buckets[bucket(1_000)].store(u32::MAX, Ordering::Relaxed);
+        histogram.count.store(u64::from(u32::MAX), Ordering::Relaxed);
+        for spans in [1_000, 1_000, 1_000_000] {
+            histogram.record(spans);
+        }
+        let found = histogram.summary();
+        assert!(found.p999 < 1_040, "{found:?}");
+        let counts: Vec<u64> = histogram.spread().buckets.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [(1 << 32) + 1, 1]);
+        histogram.reset();
+        assert_eq!(histogram.spread().buckets, []);
     }
 }

@@ -1,5 +1,6 @@
 //! The books as JSON, for `stats()` and everything that shows them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use serde_json::{Map, json};
 use crate::json::Json;
 use crate::service::books::{Books, ConsumerBook, EdgeBook, FATES, OperatorBook, StreamBook};
 use crate::service::engine::Shared;
-use crate::service::histogram::Histogram;
+use crate::service::histogram::{Histogram, Spread};
 use crate::service::lane::Lane;
 use crate::service::matches::Matches;
 use crate::service::parts::{Consumer, Operator, Stream};
@@ -224,6 +225,33 @@ pub fn engine_report(shared: &Shared) -> Json {
         "removed": removed,
         "notices": shared.notices,
     })
+}
+
+fn spreads<'n>(each: impl Iterator<Item = (&'n str, &'n Histogram)>) -> BTreeMap<&'n str, Spread> {
+    each.map(|(name, histogram)| (name, histogram.spread())).collect()
+}
+
+/// The latencies of an engine's consumers, levels and queries and the run times of its operators, as whole histograms by name; as JSON,
+/// written as it is: a tree of values would be many times as large.
+pub fn histograms_report<'q>(shared: &Shared, queries: impl Iterator<Item = (&'q str, &'q Histogram)>) -> String {
+    let graph = shared.graph();
+    let spec = &graph.spec;
+    let consumers = graph.parts.consumers.iter().zip(&spec.consumers);
+    let operators = graph.parts.operators.iter().zip(&spec.operators);
+    let levels = graph.levels().filter(|place| place.runs).map(|place| &place.level);
+    let found = BTreeMap::from([
+        (
+            "consumers",
+            spreads(consumers.map(|(one, said)| (&*said.name, &one.latency))),
+        ),
+        ("levels", spreads(levels.map(|level| (&*level.name, &level.latency)))),
+        (
+            "operators",
+            spreads(operators.map(|(one, said)| (&*said.name, &one.run_times))),
+        ),
+        ("queries", spreads(queries)),
+    ]);
+    serde_json::to_string(&found).unwrap_or_default()
 }
 
 /// The flight recorder's last moments of workers, movers and lanes, as Perfetto and Chrome read them.

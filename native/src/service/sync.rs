@@ -187,6 +187,12 @@ impl Sleepers {
         self.delist();
     }
 
+    /// How often someone was called.
+    #[cfg(test)]
+    pub fn calls(&self) -> u32 {
+        self.signal.load(Ordering::SeqCst)
+    }
+
     /// Whether someone waits.
     #[inline]
     pub fn has_idle(&self) -> bool {

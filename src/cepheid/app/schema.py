@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, Union
 
 from pydantic import (
     AfterValidator,
@@ -199,6 +199,25 @@ class MqttSource(Section):
     version: Literal["3.1.1", 5] = Field(5, description="The version of MQTT that the broker speaks.")
     user: str | None = Field(None, description="As whom to connect, if the broker asks for that.")
     password_file: FilePath | None = Field(None, description="A file whose first line is the user's password.")
+    tls: bool = Field(False, description="Encrypt the connection, and ask the broker who it is.")
+    ca_file: FilePath | None = Field(
+        None, description="With `tls`, the certificates that the broker's is trusted by; left out, the machine's."
+    )
+    certificate_file: FilePath | None = Field(
+        None, description="With `tls`, a certificate of one's own, if the broker asks for one."
+    )
+    key_file: FilePath | None = Field(None, description="The key of that certificate, if it is in a file of its own.")
+
+    @model_validator(mode="after")
+    def _files_are_for_tls(self) -> Self:
+        given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name) is not None]
+        if given and not self.tls:
+            context = {"name": given[0], "hint": "add `tls: true`"}
+            raise PydanticCustomError("tls", "'{name}' is for encrypted connections", context)
+        if self.key_file is not None and self.certificate_file is None:
+            context = {"hint": "add `certificate_file`"}
+            raise PydanticCustomError("tls", "'key_file' is the key of a certificate, and there is none", context)
+        return self
 
 
 class KafkaSource(Section):

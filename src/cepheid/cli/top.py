@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 
 from cepheid.app import load
-from cepheid.service.client import RefusedByService, ask_line, consumers_address, read_stats
+from cepheid.service.client import RefusedByService, ask, ask_line, consumers_address, read_stats
+from cepheid.service.histograms import Buckets, percentile, since
 from cepheid.service.intake import counted, suppliers_address
 from cepheid.service.metrics import count_of
 
@@ -46,7 +47,8 @@ def command(app: str, once: bool, every: float, trace: Path | None) -> None:
     token = os.environ.get("CEPHEID_TOKEN")
 
     def look() -> dict[str, Any]:
-        return {**read_stats(address, token), "intake": counted(suppliers_address(application), token)}
+        found = {**read_stats(address, token), "histograms": ask(address, {"histograms": True}, token)}
+        return {**found, "intake": counted(suppliers_address(application), token)}
 
     try:
         if trace is not None:
@@ -100,10 +102,11 @@ def view(before: dict[str, Any], stats: dict[str, Any], seconds: float) -> Any:
         table = Table(
             title=f"\n{part}", title_justify="left", expand=True, box=None, pad_edge=False, padding=(0, 1, 0, 0)
         )
-        rows = [
-            (name, _row(part, before.get(part, {}).get(name, {}), book, seconds, stats["delivered"].get(name, {})))
-            for name, book in stats[part].items()
-        ]
+        rows = []
+        for name, book in stats[part].items():
+            now = _now(_buckets(before, part, name), _buckets(stats, part, name))
+            told = stats["delivered"].get(name, {})
+            rows.append((name, _row(part, before.get(part, {}).get(name, {}), book, seconds, told, now)))
         table.add_column("", no_wrap=True, min_width=min(_NAME, max(len(name) for name, _ in rows)))
         headings = [each for each in rows[0][1] if each not in _RARE or any(row[each] != "0" for _, row in rows)]
         for heading in headings:
@@ -127,8 +130,19 @@ def milliseconds(nanoseconds: int) -> str:
     return f"{value:,.{3 if value < 10 else 1 if value < 1000 else 0}f}"
 
 
+def _buckets(stats: dict[str, Any], part: str, name: str) -> Buckets:
+    found: Buckets = stats.get("histograms", {}).get(part, {}).get(name, {}).get("buckets", [])
+    return found
+
+
+def _now(before: Buckets, after: Buckets) -> str:
+    """The 99th percentile of what came since the look before."""
+    found = percentile(since(before, after), 99)
+    return "-" if found is None else milliseconds(found)
+
+
 def _row(
-    part: str, before: dict[str, Any], book: dict[str, Any], seconds: float, delivered: dict[str, int]
+    part: str, before: dict[str, Any], book: dict[str, Any], seconds: float, delivered: dict[str, int], now: str
 ) -> dict[str, str]:
     def rate(counter: str) -> str:
         # An engine that was started again counts anew.
@@ -139,7 +153,7 @@ def _row(
 
     def times(key: str) -> dict[str, str]:
         found = book[key]
-        return {f"{name} ms": milliseconds(found[f"{name}_ns"]) for name in ("p50", "p99", "max")}
+        return {"now ms": now, **{f"{name} ms": milliseconds(found[f"{name}_ns"]) for name in ("p99", "max")}}
 
     match part:
         case "levels":

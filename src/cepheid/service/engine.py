@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time as clock
@@ -25,6 +26,7 @@ from cepheid.app.application import Application
 from cepheid.model.events import Event
 from cepheid.plan.planner import Plan
 from cepheid.service.changes import Changes
+from cepheid.service.histograms import Histograms
 from cepheid.service.job import graph_job, log_job
 from cepheid.service.lanes import Found, match_of
 from cepheid.service.received import Received
@@ -239,6 +241,11 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """The books (every event's fate, at every reader and in all) and the latencies; see docs/service.md."""
         return self._running.stats()
+
+    def histograms(self) -> Histograms:
+        """Latencies of consumers, levels and queries and run times of operators, whole (service/histograms.py)."""
+        found: Histograms = json.loads(self._engine.histograms())
+        return found
 
     def write_trace(self, path: str | Path) -> None:
         """Writes the last moments of scheduling, as https://ui.perfetto.dev and chrome://tracing read them."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+from cepheid.service.histograms import within
 from cepheid.service.outlet import NeedsToken
 from cepheid.service.wire import is_loopback, parse_address
 
@@ -50,6 +51,7 @@ _COUNTERS: Final = {
         "relative": "matches with events further apart than ALIGN says",
         "shed": "matches that were not delivered for that",
         "lost": "matches that were not read in time",
+        "recovered": "matches that were found late, because there was no engine when their events came",
         "unknown": "events with a value of which the knowledge says nothing",
     },
     "levels": {
@@ -60,6 +62,25 @@ _COUNTERS: Final = {
         "pauses": "rests that leave time to others",
     },
 }
+#: The same of what goes up and down.
+_GAUGES: Final = {
+    "streams": {"held": "events that somebody may still read"},
+    "operators": {"held": "events that somebody may still read"},
+    "consumers": {"waiting": "events that were not read yet"},
+    "delivered": {"clients": "clients that are connected"},
+    "queries": {"unacknowledged": "matches that are kept until they are acknowledged"},
+    "levels": {
+        "input": "supplier events that were not taken yet",
+        "pending": "operators that may run",
+        "moving": "events on their way to a lower level",
+    },
+}
+#: Of the service's processes.
+_PROCESSES: Final = (
+    ("up", "gauge", "whether it answers"),
+    ("restarts_total", "counter", "times that it died and was started again"),
+    ("resident_memory_bytes", "gauge", "memory"),
+)
 #: Of the intake.
 _INTAKE: Final = {
     "accepted": "events that were appended to the log",
@@ -71,7 +92,10 @@ _INTAKE: Final = {
 }
 _LATENCIES: Final = {"consumers": "latency", "queries": "latency", "levels": "latency", "operators": "run"}
 _MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the arrival in the log to the delivery"}
-_QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
+#: The bounds of the histograms' buckets in nanoseconds: 10, 20, 50 microseconds and so on, to 10 seconds.
+_BOUNDS: Final = (*(step * 10**power for power in range(4, 10) for step in (1, 2, 5)), 10**10)
+#: A connection that says nothing for so many seconds is closed: each has a thread.
+_SILENCE: Final = 10.0
 
 
 #: Of each part of the pipeline on Spark.
@@ -94,31 +118,37 @@ def pipeline_page(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _lines(stats: Stats) -> Iterator[str]:
-    for parts, counters in _COUNTERS.items():
-        one = _one(parts)
-        label = "consumer" if parts == "delivered" else one
-        for counter, meaning in counters.items():
-            name = f"cepheid_{one}_{counter}_total"
-            yield f"# HELP {name} {meaning}"
-            yield f"# TYPE {name} counter"
-            for part, book in stats.get(parts, {}).items():
-                value = count_of(book, counter)
-                if value is not None:
-                    yield f'{name}{{{label}="{_quoted(part)}"}} {value}'
+    for field, kind, meaning in _PROCESSES:
+        name = f"cepheid_{field}"
+        yield f"# HELP {name} {meaning}"
+        yield f"# TYPE {name} {kind}"
+        for part, book in stats.get("processes", {}).items():
+            yield f'{name}{{part="{_quoted(part)}"}} {book[field.removesuffix("_total")]}'
+    for kind, end, shown in (("counter", "_total", _COUNTERS), ("gauge", "", _GAUGES)):
+        for parts, counters in shown.items():
+            one = _one(parts)
+            label = "consumer" if parts == "delivered" else one
+            for counter, meaning in counters.items():
+                name = f"cepheid_{one}_{counter}{end}"
+                yield f"# HELP {name} {meaning}"
+                yield f"# TYPE {name} {kind}"
+                for part, book in stats.get(parts, {}).items():
+                    value = count_of(book, counter)
+                    if value is not None:
+                        yield f'{name}{{{label}="{_quoted(part)}"}} {value}'
     for parts, key in _LATENCIES.items():
         one = _one(parts)
         name = f"cepheid_{one}_{key}_seconds"
         yield f"# HELP {name} {_MEANINGS.get(parts, 'from the last push to the delivery')}"
-        yield f"# TYPE {name} summary"
-        for part, book in stats.get(parts, {}).items():
-            found = book.get(key)
-            if found is None:
-                continue
+        yield f"# TYPE {name} histogram"
+        for part, found in stats.get("histograms", {}).get(parts, {}).items():
             label = f'{one}="{_quoted(part)}"'
-            for quantile, field in _QUANTILES.items():
-                yield f'{name}{{{label},quantile="{quantile}"}} {found[field] / 1e9:.9f}'
-            yield f"{name}_sum{{{label}}} {found['mean_ns'] * found['count'] / 1e9:.9f}"
-            yield f"{name}_count{{{label}}} {found['count']}"
+            for bound, count in zip(_BOUNDS, within(found["buckets"], _BOUNDS), strict=True):
+                yield f'{name}_bucket{{{label},le="{bound / 1e9:g}"}} {count}'
+            total = sum(count for _, count in found["buckets"])
+            yield f'{name}_bucket{{{label},le="+Inf"}} {total}'
+            yield f"{name}_sum{{{label}}} {found['sum_ns'] / 1e9:.9f}"
+            yield f"{name}_count{{{label}}} {total}"
     yield from _intake_lines(stats.get("intake") or {})
     for field, value in stats.get("log", {}).items():
         if isinstance(value, int):
@@ -133,7 +163,7 @@ def count_of(book: Stats, counter: str) -> int | None:
     value: int | None = book.get(counter)
     if counter in _FATES and "inputs" in book:
         value = sum(edge[counter] for edge in book["inputs"].values())
-    elif counter in _FATES and "events" in book:
+    elif (counter in _FATES or counter == "held") and "events" in book:
         value = book["events"][counter]
     return value
 
@@ -183,6 +213,8 @@ class MetricsPage:
             raise NeedsToken(f"{address} can be reached from elsewhere: give a token, or use loopback")
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = _SILENCE
+
             def do_GET(self) -> None:
                 given = self.headers.get("Authorization", "")
                 if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):

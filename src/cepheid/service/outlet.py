@@ -1,12 +1,14 @@
 """The consumers' socket of an engine, which is native (native/src/service/outlet.rs), and what Python answers there.
 
 A first line that names a consumer is never seen here: `{"consumer": "plant"}` gets events as lines, with `"format":
-"frames"` as frames. Others are requests, by their key: `{"stats": true}` is answered with the engine's books.
+"frames"` as frames. Others are requests, by their key: `{"stats": true}` is answered with the engine's books, and
+`{"histograms": true}` with its latencies.
 """
 
 from __future__ import annotations
 
 from cepheid import _native
+from cepheid.service.running.threads import Event
 
 TYPE_CHECKING = False
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
         def native(self) -> _native.Engine: ...
         def stats(self) -> dict[str, Any]: ...
         def again(self, query: str) -> bool: ...
+
+
+#: How long who asks waits until it is open, seconds.
+_PATIENCE = 10.0
 
 
 class NeedsToken(ValueError):
@@ -44,11 +50,15 @@ class Outlet:
         self._engine = engine
         self._requests: dict[str, Request] = {
             "stats": lambda _: self.stats(),
+            "histograms": lambda _: engine.native.histograms(),
             "again": lambda asked: {"again": engine.again(asked["again"])},
             **(requests or {}),
         }
+        #: Requests come as soon as it listens, before who opens it has it in hand.
+        self._is_open = Event()
         self._outlet = _native.Outlet(engine.native, address, token, self._answer)
         self.address = self._outlet.address
+        self._is_open.set()
 
     def __enter__(self) -> Outlet:
         return self
@@ -65,6 +75,7 @@ class Outlet:
         return self._engine.stats() | {"delivered": _native.read_json(self._outlet.stats().encode())}
 
     def _answer(self, line: str) -> str:
+        self._is_open.wait(_PATIENCE)
         asked: dict[str, Any] = _native.read_json(line.encode())
         key = next((key for key in asked if key in self._requests), None)
         if key is None:

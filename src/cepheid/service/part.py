@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 #: How long an engine that died may take to come back before who waits for it gives up, seconds.
@@ -40,6 +41,8 @@ class Part:
         self.ready_since = math.inf
         #: How often it died in a row, soon after that.
         self.deaths = 0
+        #: How often it was started again, in all.
+        self.restarts = 0
         #: Held by who starts another process in place of the one that there was.
         self.renewing = threading.Lock()
         self._command = [sys.executable, "-m", module]
@@ -80,6 +83,16 @@ class Part:
             if pipe is not None:
                 with suppress(BrokenPipeError):  # what it was told last it has not read
                     pipe.close()
+
+    def book(self) -> dict[str, int]:
+        """Whether it lives, how often it was started again, and the bytes of memory that it has."""
+        process = self.process
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) if process is not None else 0
+        except OSError:
+            pages = 0
+        memory = pages * os.sysconf("SC_PAGE_SIZE")
+        return {"up": int(pages > 0), "restarts": self.restarts, "resident_memory_bytes": memory}
 
 
 class Engine(Part):
@@ -126,16 +139,21 @@ class Engine(Part):
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def call(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The engine's answer to a request; of the next engine, if this one dies before. EngineDied if none comes."""
-        deadline = time.monotonic() + _PATIENCE
+    def call(self, request: Mapping[str, Any], patience: float | None = None) -> dict[str, Any]:
+        """The engine's answer to a request; of the next engine, if this one dies before. EngineDied if none comes.
+
+        An answer is waited for as long as the engine lives, or for `patience` seconds in all.
+        """
+        deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
         last = None
         while (process := self._another(last, deadline)) is not None:
             number = next(self._numbers)
             replies = self._replies[number] = queue.SimpleQueue()
             try:
                 self._say(process, {"number": number, **request})
-                reply = replies.get()
+                reply = replies.get(timeout=None if patience is None else max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise EngineDied("the engine does not answer") from None
             except (OSError, ValueError):
                 reply = None
             finally:

@@ -84,7 +84,7 @@ class Process:
         if "wake" in message and self._inside is not None:
             self._inside.wake()
             return {}
-        return {"stats": self._outlet.stats()}
+        return {"stats": self._outlet.stats(), "histograms": self._running.native.histograms()}
 
     def answered(self, message: Message) -> None:
         """The supervisor has answered what was asked."""

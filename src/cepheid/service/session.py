@@ -23,6 +23,8 @@ _FINAL: Final = frozenset({"token", "version", "schema", "unknown-stream", "sess
 Left: TypeAlias = list[tuple[bytes | memoryview, int, Kind]]
 #: Rows of at most so many bytes make a frame.
 MAX_BATCH: Final = MAX_FRAME - HEAD.size
+#: The longest record of JSON, with its line end and what fills the frame up.
+MAX_RECORD: Final = MAX_BATCH - 8
 
 
 _MARKS: Final = {"stale": 1, "relative": 2}

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from cepheid.app.application import Application
 from cepheid.app.schema import KafkaSource, MqttSource, PythonSource, RateSource
@@ -26,6 +26,8 @@ from cepheid.service.supplier import Supplier, SupplierError
 
 #: Seconds between two tries; the last of them again and again.
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+#: Seconds between two looks at what a bridge is in trouble with.
+_LOOK: Final = 0.5
 
 #: What the process is told.
 Order: TypeAlias = dict[str, Any]
@@ -78,7 +80,7 @@ def _keep(stream: str, source: Mapping[str, Any], order: Order, stop: threading.
         except (OSError, SupplierError, SourceFailed, ValueError) as error:
             if str(error) != said:
                 said = str(error)
-                print(f"cepheid sources: {stream} ({source['kind']}): {said}; it is tried again", file=sys.stderr)
+                _say(stream, source, said)
         if stop.wait(_PAUSES[min(tried, len(_PAUSES) - 1)]):
             return
 
@@ -89,18 +91,39 @@ def _mqtt(stream: str, source: Mapping[str, Any], order: Order, stop: threading.
     version: Literal["3.1.1", "5"] = "5" if source["version"] == 5 else "3.1.1"
     # Read anew for each try, as it may have been corrected.
     password = None if source["password_file"] is None else Path(source["password_file"]).read_text().split("\n")[0]
-    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"], version, source["user"], password)
+    tls = mqtt.Tls(source["ca_file"], source["certificate_file"], source["key_file"]) if source["tls"] else None
+    said = mqtt.MqttSource(stream, [source["topic"]], source["broker"], version, source["user"], password, tls)
     name = f"cepheid-{order['application']}-{stream}"
-    with mqtt.MqttBridge(said, order["intake"], name, token=order["token"]):
-        stop.wait()
+    with mqtt.MqttBridge(said, order["intake"], name, token=order["token"]) as bridge:
+        _watch(stream, source, bridge, stop)
 
 
 def _kafka(stream: str, source: Mapping[str, Any], order: Order, stop: threading.Event) -> None:
     from cepheid.service.bridges import kafka
 
     said = kafka.KafkaSource(stream, source["topic"], source["brokers"], f"cepheid-{order['application']}")
-    with kafka.KafkaBridge(said, order["intake"], token=order["token"]):
-        stop.wait()
+    with kafka.KafkaBridge(said, order["intake"], token=order["token"]) as bridge:
+        _watch(stream, source, bridge, stop)
+
+
+class _Bridge(Protocol):
+    """What goes on by itself when something fails, and says what."""
+
+    failure: str | None
+
+
+def _watch(stream: str, source: Mapping[str, Any], bridge: _Bridge, stop: threading.Event) -> None:
+    """Says what a bridge is in trouble with, once, until it is to stop."""
+    said = None
+    while not stop.wait(_LOOK):
+        failure = bridge.failure
+        if failure is not None and failure != said:
+            _say(stream, source, failure)
+        said = failure
+
+
+def _say(stream: str, source: Mapping[str, Any], failure: str) -> None:
+    print(f"cepheid sources: {stream} ({source['kind']}): {failure}; it is tried again", file=sys.stderr)
 
 
 def _python(stream: str, source: Mapping[str, Any], order: Order, stop: threading.Event) -> None:

@@ -29,13 +29,15 @@ from cepheid.service.job import job_of
 from cepheid.service.knowing import Knowing, Learned
 from cepheid.service.memory import MemoryFolder
 from cepheid.service.metrics import MetricsPage
-from cepheid.service.part import Engine, Part, ServiceFailed
+from cepheid.service.part import Engine, EngineDied, Part, ServiceFailed
 from cepheid.service.sources import order_of
 
 #: The file in the log's folder in which the pipeline on Spark says how far it is, and after how many seconds of silence
 #: it is taken not to run.
 PIPELINE: Final = "pipeline.json"
 _SPARK_SILENT: Final = 60.0
+#: How long who asks for the books waits for the engine, seconds; Prometheus itself waits for ten.
+_PATIENCE: Final = 5.0
 #: Seconds between two looks at which parts there are.
 _LOOK: Final = 2.0
 #: A part that died so often in a row, each time before it had lived for so many seconds, is started again only every so
@@ -70,9 +72,9 @@ class Supervisor:
         self._page: MetricsPage | None = None
         try:
             self.keep(app)
-        except ValueError as refused:
+        except (ValueError, OSError) as refused:
             self._clear()
-            raise ServiceFailed(str(refused)) from None
+            raise ServiceFailed(_reason(refused)) from None
 
     def __enter__(self) -> Supervisor:
         try:
@@ -82,7 +84,7 @@ class Supervisor:
             self._knowing.start(self._config.log)
             service = self.app.sections.service
             if service is not None and service.metrics is not None:
-                self._page = MetricsPage(self.stats, service.metrics, self._token)
+                self._page = _page(self.stats, service.metrics, self._token)
         except BaseException:
             self.stop()
             raise
@@ -202,9 +204,19 @@ class Supervisor:
         return list(self._engine.ready["notices"])
 
     def stats(self) -> Mapping[str, Any]:
-        """The engine's books, what the intake counts, and how far the pipeline on Spark says it is, if it runs."""
-        found: dict[str, Any] = self._engine.call({"stats": True})["stats"]
-        return {**found, "intake": counted(self.suppliers[0], self._token), "pipeline": self._pipeline()}
+        """The engine's books and histograms if it answers, what the intake counts, how the service's processes are, and
+        how far the pipeline on Spark says it is, if it runs."""
+        processes = {part.name: part.book() for part in self._parts}
+        found: dict[str, Any] = {}
+        try:
+            answer = self._engine.call({"stats": True}, _PATIENCE)
+            found = {**answer["stats"], "histograms": json.loads(answer["histograms"])}
+        except EngineDied:
+            processes[self._engine.name]["up"] = 0
+        intake = counted(self.suppliers[0], self._token)
+        if self._intake is not None:
+            processes[self._intake.name]["up"] = int(bool(intake))
+        return {**found, "processes": processes, "intake": intake, "pipeline": self._pipeline()}
 
     def _pipeline(self) -> list[dict[str, Any]]:
         try:
@@ -263,6 +275,7 @@ class Supervisor:
                         assert part.process is not None
                         process, reason = part.process, str(failed)
                         continue
+                part.restarts += 1
                 if part.deaths < _DEATHS:
                     say(f"{reason}, and was started again in {time.monotonic() - began:.2f} s")
                 return
@@ -283,3 +296,17 @@ class Supervisor:
                 f" {os.getpid()}"
             )
         return _PAUSE
+
+
+def _page(stats: Callable[[], Mapping[str, Any]], address: str, token: str | None) -> MetricsPage:
+    try:
+        return MetricsPage(stats, address, token)
+    except OSError as error:
+        reason = f"the page for Prometheus can't be at {address}: {error.strerror}"
+        raise ServiceFailed(f"{reason}; give service.metrics another address") from None
+
+
+def _reason(refused: Exception) -> str:
+    if isinstance(refused, OSError) and refused.filename is not None:
+        return f"{refused.filename}: {refused.strerror}"
+    return str(refused)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cepheid.model.events import Event
 from cepheid.model.streams import Stream
-from cepheid.service.session import MAX_BATCH, Refusal, Renumber, Session, SupplierError
+from cepheid.service.session import MAX_BATCH, MAX_RECORD, Refusal, Renumber, Session, SupplierError
 from cepheid.service.wire import Frames, Kind, connect, frame, parse_address, send_parts
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ class _Common:
                 record = b"null"  # no record, and to be kept as such; a blank line would not be seen
             if b"\n" in record:
                 raise ValueError("a record of JSON has a line end in it")
-            if len(record) > MAX_BATCH - 8:
+            if len(record) > MAX_RECORD:
                 raise ValueError(f"a record of {len(record)} bytes is longer than any that is taken")
-            if lines and size + len(record) + 1 > MAX_BATCH - 8:
+            if lines and size + len(record) + 1 > MAX_RECORD:
                 yield _padded(lines), len(lines)
                 lines, size = [], 0
             lines.append(record)

@@ -59,6 +59,16 @@ def test_messages_become_events(intake: Start, broker: int, tmp_path: Path, vers
     assert [letter["code"] for letter in dead_letters(tmp_path)] == ["not-json", "not-json"]
 
 
+def test_a_message_that_is_longer_than_any_record_is_a_dead_letter(intake: Start, broker: int, tmp_path: Path) -> None:
+    process = intake()
+    with MqttBridge(MqttSource("air", ["air"], f"127.0.0.1:{broker}"), process.address, "bridge") as bridge:
+        send(broker, "air", record(1), record(2, more="x" * (5 << 20)), record(3))
+        wait_until(lambda: bridge.messages == 3)
+    assert [each.event.id for each in logged(tmp_path)] == [1, 3]
+    (letter,) = dead_letters(tmp_path)
+    assert letter["raw"].startswith(b'{"id": 2, ')
+
+
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_what_comes_while_the_bridge_is_away_is_kept_by_the_broker(
     intake: Start, broker: int, tmp_path: Path, version: Literal["3.1.1", "5"]

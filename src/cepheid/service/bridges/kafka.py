@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from cepheid.service.session import MAX_RECORD
 from cepheid.service.supplier import Supplier, SupplierError
 
 #: Messages that are sent to the intake together.
@@ -72,6 +73,7 @@ class KafkaBridge:
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
                     "log_level": 0,
+                    "error_cb": self._troubled,
                 }
             )
             try:
@@ -85,6 +87,10 @@ class KafkaBridge:
             finally:
                 consumer.close()
                 self._forget()
+
+    def _troubled(self, error: KafkaError) -> None:
+        """What the library is in trouble with, and tries again by itself, such as brokers that are away."""
+        self.failure = error.str()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Begins each partition where the log stands."""
@@ -157,5 +163,5 @@ def _runs(messages: list[Message]) -> list[list[Message]]:
 
 
 def _record(message: Any) -> bytes:
-    """The text of a message, on one line; an empty one is kept as a dead letter."""
-    return (message.value() or b"").replace(b"\n", b" ")
+    """The text of a message, on one line; an empty one is kept as a dead letter, and so is one that is cut off."""
+    return (message.value() or b"").replace(b"\n", b" ")[:MAX_RECORD]

@@ -20,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from cepheid.service.session import MAX_RECORD
 from cepheid.service.supplier import Supplier, SupplierError
 
 #: Messages that wait for the intake; when there are more, the broker is not read, and keeps the rest.
@@ -28,6 +29,15 @@ MAX_WAITING: Final = 10_000
 MAX_TOGETHER: Final = 1_000
 #: How long the broker keeps what comes while the bridge is away (MQTT 5).
 SESSION_SECONDS: Final = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """An encrypted connection: whose word for the broker is taken (None: whose this machine takes), and who this is."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,7 @@ class MqttSource:
     version: Literal["3.1.1", "5"] = "5"
     user: str | None = None
     password: str | None = None
+    tls: Tls | None = None
 
 
 class MqttBridge:
@@ -100,9 +111,13 @@ class MqttBridge:
             manual_ack=True,
         )
         client.username_pw_set(self._source.user, self._source.password)
+        tls = self._source.tls
+        if tls is not None:
+            client.tls_set(tls.ca_file, tls.certificate_file, tls.key_file)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
+        client.on_disconnect = self._on_disconnect
         return client
 
     def _on_connect(self, client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
@@ -116,7 +131,12 @@ class MqttBridge:
         if refused:
             self.failure = f"the subscription was refused: {refused[0]}"
         else:
+            self.failure = None
             self._subscribed.set()
+
+    def _on_disconnect(self, _client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
+        if not self._stopping.is_set():
+            self.failure = f"the connection is lost: {reason}"
 
     def _on_message(self, _client: Client, _data: object, message: MQTTMessage) -> None:
         # Waiting here stops reading from the broker, which then keeps what comes.
@@ -172,7 +192,8 @@ def _closed(supplier: Supplier | None) -> None:
 def _records(messages: Iterable[MQTTMessage]) -> Iterable[bytes]:
     for message in messages:
         lines = [line for line in bytes(message.payload).split(b"\n") if line and not line.isspace()]
-        yield from lines or [b""]
+        # What is cut off is no record any more, and becomes a dead letter.
+        yield from (line[:MAX_RECORD] for line in lines or [b""])
 
 
 def _properties(**values: object) -> Properties:

@@ -291,6 +291,9 @@ def read(path: str) -> dict[str, Any]:
             content: dict[str, Any] = read_json(file.read())
     except FileNotFoundError:
         return {}
+    except ValueError as error:
+        reason = f"{path} is not what was written there ({error})"
+        raise ValueError(f"{reason}; move it away, and queries begin anew, with what comes from then on") from None
     if content.pop("version", _VERSION) > _VERSION:
         raise ValueError(f"{path} was written by a later version of Cepheid; use that, or begin with another log")
     return content
