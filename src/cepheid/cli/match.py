@@ -136,11 +136,12 @@ def command(
     with Progress() as progress:
         with rereadable(files) as sources:
             progress.show("looking at the input", now=True)
-            catalogue = _catalogue(application, sources, tree)
+            catalogue, ruined = _catalogue(application, sources, tree)
             known = _known(application, knowledge_files, tree, progress)
             progress.erase()
             question = _check(tree, catalogue, known)
-            events = _read(sources, catalogue, _only_stream(application), progress)
+            default = catalogue.default_stream if application is None else _only_stream(application)
+            events = _read(sources, catalogue, ruined, default, progress)
             _show_strangers(question, events)
         if why_name is None:
             matches = find_matches(engine, question, events, now, progress)
@@ -181,7 +182,7 @@ def _follow(
 ) -> None:
     if app is None:
         raise click.UsageError("--follow needs --app: what has not come yet can't show its types")
-    catalogue = _catalogue(app, [], tree)
+    catalogue, _ = _catalogue(app, [], tree)
     question = _check(tree, catalogue, _known(app, knowledge_files, tree), live=True)
     printer = MatchPrinter(question.checked)
     # What reads a pipe may write to the same terminal at any time.
@@ -231,13 +232,16 @@ def _show_letters(letters: Sequence[DeadLetter]) -> None:
         click.echo(f"{len(letters)} dead letters in all: {counts}", err=True)
 
 
-def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
-    """The application's names; without one, what the input shows (rules E3 and Q1)."""
+def _catalogue(
+    app: Application | None, sources: Sequence[EventFile], tree: syntax.Query
+) -> tuple[Catalogue, Sequence[Stream]]:
+    """The application's names; without one, what the input shows (rules E3 and Q1), and which streams have no event."""
     if app is not None:
         graph = app.graph
-        return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties)
+        return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties), ()
     asked = {name for r in tree.ranges for name in r.streams}
-    streams = {stream.name: stream for stream in infer(sources, asked=asked)}
+    shown = infer(sources, asked=asked)
+    streams = {stream.name: stream for stream in shown.streams}
     if not streams and not asked:
         # The error that comes of it would not say why no line is an event.
         _show_letters([letter for letter in read_events(sources, []) if isinstance(letter, DeadLetter)])
@@ -246,12 +250,13 @@ def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: synt
     if streams and absent and absent == asked:
         there, wanted = (", ".join(map(quote, sorted(names))) for names in (streams, asked))
         click.echo(f"warning: the events are of {there}, and FROM reads {wanted}: there are none", err=True)
-    return Catalogue(
+    catalogue = Catalogue(
         {**streams, **{name: Stream(name, {}) for name in absent}},
         default,
         WELL_KNOWN_PREFIXES,
         empty=frozenset(absent),
     )
+    return catalogue, shown.ruined
 
 
 def _known(
@@ -283,11 +288,15 @@ def _only_stream(app: Application | None) -> str | None:
 
 
 def _read(
-    sources: Sequence[EventFile], catalogue: Catalogue, default_stream: str | None, progress: Progress
+    sources: Sequence[EventFile],
+    catalogue: Catalogue,
+    ruined: Sequence[Stream],
+    default_stream: str | None,
+    progress: Progress,
 ) -> list[Event]:
     """The events in their order, without duplicates; what does not fit is told on standard error."""
     letters: list[DeadLetter] = []
-    declared = [stream for name, stream in catalogue.streams.items() if name not in catalogue.empty]
+    declared = [*(stream for name, stream in catalogue.streams.items() if name not in catalogue.empty), *ruined]
 
     def fitting() -> Iterator[Event]:
         found_in = read_events(sources, declared, default_stream=default_stream)
