@@ -187,6 +187,7 @@ def test_now(folder: Path) -> None:
         (("rising.chi", "--events", "no.jsonl"), "no.jsonl"),
         (("rising.chi", "--events", "rising.chi"), "rising.chi"),
         (("rising.chi",), "Missing option '--events'"),
+        (("rising.chi", "--events", "readings.jsonl", "--knowledge", "no.ttl"), "no such source: no.ttl"),
     ],
 )
 def test_files_that_can_not_be_read(folder: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -27,7 +27,7 @@ def where(text: str) -> syntax.Expression:
 
 
 @given(queries)
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_parse_is_the_inverse_of_print(query: syntax.Query) -> None:
     text = print_query(query)
     assert parse(text) == query

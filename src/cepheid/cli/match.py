@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
@@ -264,6 +265,11 @@ def _known(
 ) -> Known | None:
     """The knowledge, where the query asks for it: by a PATH, or by a property instead of an attribute's name."""
     if not needs_knowledge(tree):
+        if files:
+            from cepheid.knowledge.sources import find
+
+            for name in files:  # a slip in a name is one whatever the query asks
+                find(name, Path())
         return None
     from cepheid.app.known import known
 
