@@ -143,6 +143,7 @@ def command(
             question = _check(tree, catalogue, known)
             default = catalogue.default_stream if application is None else _only_stream(application)
             events = _read(sources, catalogue, ruined, default, progress)
+            _show_absent(application, question, events)
             _show_strangers(question, events)
         if why_name is None:
             matches = find_matches(engine, question, events, now, progress)
@@ -155,6 +156,22 @@ def command(
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
     else:
         print_table([printer.as_row(match) for match in matches])
+
+
+def _show_absent(app: Application | None, question: Question, events: Sequence[Event]) -> None:
+    """Warns of streams that are read and that the input does not have, where that is likely to be a slip."""
+    there = {event.stream for event in events}
+    absent = [name for name in question.checked.streams if name not in there]
+    made = [name for name in absent if app is not None and name not in app.graph.streams]
+    for name in made:
+        click.echo(
+            f"warning: the files have no events of {quote(name)}, and nothing is derived here: "
+            "`cepheid query` asks what an application made of its streams",
+            err=True,
+        )
+    if there and not made and len(absent) == len(question.checked.streams):
+        present, wanted = (", ".join(map(quote, sorted(names))) for names in (there, absent))
+        click.echo(f"warning: the events are of {present}, and the query reads {wanted}: there are none", err=True)
 
 
 def _show_strangers(question: Question, events: Sequence[Event]) -> None:
@@ -248,9 +265,6 @@ def _catalogue(
         _show_letters([letter for letter in read_events(sources, []) if isinstance(letter, DeadLetter)])
     default = next(iter(streams)) if len(streams) == 1 else None
     absent = asked - set(streams)
-    if streams and absent and absent == asked:
-        there, wanted = (", ".join(map(quote, sorted(names))) for names in (streams, asked))
-        click.echo(f"warning: the events are of {there}, and FROM reads {wanted}: there are none", err=True)
     catalogue = Catalogue(
         {**streams, **{name: Stream(name, {}) for name in absent}},
         default,
