@@ -203,6 +203,8 @@ def _meant(fault: lark.UnexpectedToken, before: Token) -> str | None:
         return _ELSEWHERE[word.upper()]
     if before.text.upper() == "DISTINCT":
         return "no match is given twice: leave DISTINCT out"
+    if word.type == "STAR" and before.kind == "LPAR":
+        return "COUNT(?e) counts events"
     if word.type == "EQ" and before.kind == "EQ":
         return "write = to compare"
     if fault.expected == {"LPAR"} and before.kind == "NAME":
