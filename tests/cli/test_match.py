@@ -123,6 +123,31 @@ def test_an_application_gives_names(folder: Path) -> None:
     assert match["time"] == "1970-01-01T00:00:00.000000Z"
 
 
+def test_streams_of_an_application_that_no_file_has_are_warned_of(folder: Path) -> None:
+    (folder / "app.yaml").write_text(
+        "name: plant\n"
+        "streams:\n"
+        "  flow: {attributes: {sensorID: string, flowrate: float}}\n"
+        "  level: {attributes: {sensorID: string}}\n"
+        "queries:\n"
+        "  high: {text: 'SELECT ?e.sensorID FROM (?e, flow) FILTER (?e.flowrate > 500)'}\n"
+    )
+    records = [{"stream": "flow", **json.loads(line)} for line in READINGS.splitlines()]
+    (folder / "readings.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def said(ranges: str) -> str:
+        (folder / "q.chi").write_text(f"SELECT ?e.sensorID FROM {ranges}")
+        done = cepheid("match", "q.chi", "--events", "readings.jsonl", "--app", "app.yaml", cwd=folder)
+        assert done.returncode == 0
+        return done.stderr
+
+    assert said("(?e, flow)") == said("(?e, flow | level)") == ""
+    assert said("(?e, level)") == "warning: the events are of 'flow', and the query reads 'level': there are none\n"
+    derived = "warning: the files have no events of 'high', and nothing is derived here: `cepheid query` asks"
+    assert said("(?e, high)").startswith(derived)
+    assert said("(?e, flow | high)").startswith(derived)
+
+
 def test_faults_of_a_query(folder: Path) -> None:
     (folder / "q.chi").write_text("SELECT ?e.sensorid\nFILTER (?e.flowrate > 'high')\n")
     done = cepheid("match", "q.chi", "--events", "readings.jsonl", cwd=folder)
@@ -187,6 +212,7 @@ def test_now(folder: Path) -> None:
         (("rising.chi", "--events", "no.jsonl"), "no.jsonl"),
         (("rising.chi", "--events", "rising.chi"), "rising.chi"),
         (("rising.chi",), "Missing option '--events'"),
+        (("rising.chi", "--events", "readings.jsonl", "--knowledge", "no.ttl"), "no such source: no.ttl"),
     ],
 )
 def test_files_that_can_not_be_read(folder: Path, arguments: tuple[str, ...], message: str) -> None:

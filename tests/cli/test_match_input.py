@@ -222,7 +222,7 @@ def test_records_that_name_no_stream_are_of_the_only_one_that_is_read(tmp_path: 
     assert (values(found), said) == ([7], "")
     found, said = match(tmp_path, "SELECT ?e.n AS x FROM (?e, flow | level)", line)
     assert found == []
-    assert "the events are of 'events', and FROM reads 'flow', 'level'" in said
+    assert "the events are of 'events', and the query reads 'flow', 'level'" in said
 
 
 def test_the_only_stream_of_an_application_need_not_be_named_beside_its_queries_and_operators(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_example(example: Example, engine: str, tmp_path: Path) -> None:
         if known is not None:
             catalogue = known.catalogue(catalogue)
     else:
-        streams = {stream.name: stream for stream in infer([file])}
+        streams = {stream.name: stream for stream in infer([file]).streams}
         absent = {name for r in tree.ranges for name in r.streams} - set(streams)
         default = next(iter(streams)) if len(streams) == 1 else None
         streams |= {name: Stream(name, {}) for name in absent}

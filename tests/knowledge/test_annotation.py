@@ -103,9 +103,18 @@ def test_different_values_are_different_entities(one: str, other: str) -> None:
     assert (escaped(one) == escaped(other)) == (one == other)
 
 
+@pytest.mark.parametrize("first", ["value,entity\n", "sensor\n", "", "\ufeff"])
+def test_a_table_begins_with_names_or_with_what_it_says(first: str, knowledge: Knowledge, tmp_path: Path) -> None:
+    (tmp_path / "sensors.csv").write_text(first + "a,ex:s1\nb,ex:s2\n")
+    found = meanings(tmp_path, table="sensors.csv")
+    assert objects(found, "a", knowledge) == ex("s1")
+    assert objects(found, "b", knowledge) == ex("s2")
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
+        ("a,xe:b\n", r"sensors\.csv:1:3: error: unknown prefix in 'xe:b'"),
         ("value,entity\na,ex:b,c\n", r"sensors\.csv:2:1: error: expected value and entity, found 3 fields"),
         ("value,entity\na,xe:b\n", r"(?s)sensors\.csv:2:3: error: unknown prefix in 'xe:b'.*hint: known: ex"),
     ],

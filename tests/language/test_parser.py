@@ -27,7 +27,7 @@ def where(text: str) -> syntax.Expression:
 
 
 @given(queries)
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_parse_is_the_inverse_of_print(query: syntax.Query) -> None:
     text = print_query(query)
     assert parse(text) == query
@@ -54,7 +54,7 @@ def test_faults(case: Path) -> None:
 
 def test_clauses_in_any_order_and_words_in_any_case() -> None:
     one = parse("SELECT ?a.x FROM (?a, s), (?b, t) SEQ (?a, ?b) WINDOW (?a, ?b, 5min) JOIN (?a.k = ?b.k)")
-    other = parse("window (?a, ?b, 300s) Join (?a.k = ?b.k) seq(?a,?b) from (?a, s), (?b, t) WHERE select ?a.x")
+    other = parse("window (?a, ?b, 300 S) Join (?a.k = ?b.k) seq(?a,?b) from (?a, s), (?b, t) WHERE select ?a.x")
     assert one == other
 
 

@@ -52,7 +52,7 @@ class Files:
         return self
 
     def streams(self) -> tuple[Stream, ...]:
-        return infer(self.paths)
+        return infer(self.paths).streams
 
     def only(self) -> Stream:
         (stream,) = self.streams()
@@ -62,7 +62,9 @@ class Files:
         return {name: kind.value for name, kind in self.only().attributes.items()}
 
     def read(self) -> list[Event | DeadLetter]:
-        return list(read_events(self.paths, self.streams()))
+        shown = infer(self.paths)
+        default = shown.streams[0].name if len(shown.streams) == 1 else None
+        return list(read_events(self.paths, [*shown.streams, *shown.ruined], default_stream=default))
 
     def codes(self) -> list[str]:
         return [item.code if isinstance(item, DeadLetter) else "event" for item in self.read()]
@@ -236,7 +238,7 @@ def test_the_formats_agree(files: Files) -> None:
     files.jsonl(*({"stream": "s", "id": i, "time": 0, "n": n, "x": x} for i, n, x in rows))
     files.csv("stream,id,time,n,x\n" + "".join(f"s,{i},0,{n},{x}\n" for i, n, x in rows))
     files.parquet(stream=["s", "s"], id=[1, 2], time=[0, 0], n=["D1", "D2"], x=[5.5, 6.0])
-    streams = [infer([path]) for path in files.paths]
+    streams = [infer([path]).streams for path in files.paths]
     assert streams[0] == streams[1] == streams[2]
     events = [list(read_events([path], streams[0])) for path in files.paths]
     assert events[0] == events[1] == events[2]
@@ -263,7 +265,7 @@ def test_an_unnamed_stream_of_several_files_or_standard_input(files: Files, monk
     assert files.jsonl({"time": 0}).csv("time\n0\n").only().name == "events"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"time": 0, "x": 1}\n')))
     with rereadable(["-"]) as copies:
-        streams = infer(copies)
+        streams = infer(copies).streams
         assert streams == (Stream("events", {"x": Type.INT}, id_kind="int"),)
         assert list(read_events(copies, streams)) == [Event("events", 1, 0, {"x": 1})]
 
@@ -316,7 +318,8 @@ def test_e1_kinds_of_id_do_not_mix(files: Files, ids: list[object], message: str
         ('{"time": 0, "y": "\\ud800"}', "not-utf8"),
         ({"id": 1.5, "time": 0, "x": 1}, "wrong-type"),
         ({"stream": 5, "time": 0, "x": "a"}, "unknown-stream"),
-        ({"stream": "t", "x": "a"}, "unknown-stream"),
+        ({"stream": "t", "x": "a"}, "missing-time"),
+        ({"stream": "t", "id": "t1", "time": 0, "x": float("nan")}, "not-finite"),
     ],
 )
 def test_dead_letters_have_no_say(files: Files, record: dict[str, Any] | str, code: str) -> None:
@@ -333,6 +336,7 @@ def test_dead_letters_have_no_say(files: Files, record: dict[str, Any] | str, co
         ({"time": 0, "x": float("nan")}, "attribute 'x': NaN is not a reading"),
         ({"stream": "s", "x": 5}, "no 'time'"),
         ({"time": 0, "x": {}}, "attribute 'x': expected string, found object {}"),
+        ({"id": "a7", "time": 0, "x": float("nan")}, "attribute 'x': NaN is not a reading"),
     ],
 )
 def test_where_all_are_dead_letters_each_has_its_reason(files: Files, record: dict[str, Any], reason: str) -> None:

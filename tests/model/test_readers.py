@@ -513,7 +513,7 @@ import sys
 from cepheid.model.inference import infer
 from cepheid.model.readers import read_events
 import cepheid.model.writers
-assert len(list(read_events(sys.argv[1:], infer(sys.argv[1:])))) == 2
+assert len(list(read_events(sys.argv[1:], infer(sys.argv[1:]).streams))) == 2
 print({"numpy", "pandas", "pyarrow", "pyspark"} & set(sys.modules))
 """
     paths = [file("a.jsonl", b'{"time": 0}\n'), file("b.csv", b"time\n0\n")]

@@ -91,7 +91,7 @@ def _reference(question: Question, events: Sequence[Event], now: int) -> list[Ma
     try:
         rows = reference.find_matches(checked.query, plain, now, floats, knowledge)
     except reference.Refused as refused:
-        raise Beyond(str(refused)) from refused
+        raise Beyond(f"{refused}: leave --engine reference out") from refused
     for found in rows:
         window = Window(*found.window) if found.window is not None else None
         if window is not None and not found.events:

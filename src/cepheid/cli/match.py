@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
@@ -136,11 +137,13 @@ def command(
     with Progress() as progress:
         with rereadable(files) as sources:
             progress.show("looking at the input", now=True)
-            catalogue = _catalogue(application, sources, tree)
+            catalogue, ruined = _catalogue(application, sources, tree)
             known = _known(application, knowledge_files, tree, progress)
             progress.erase()
             question = _check(tree, catalogue, known)
-            events = _read(sources, catalogue, _only_stream(application), progress)
+            default = catalogue.default_stream if application is None else _only_stream(application)
+            events = _read(sources, catalogue, ruined, default, progress)
+            _show_absent(application, question, events)
             _show_strangers(question, events)
         if why_name is None:
             matches = find_matches(engine, question, events, now, progress)
@@ -153,6 +156,22 @@ def command(
             click.echo(json.dumps(printer.as_json(match), ensure_ascii=False))
     else:
         print_table([printer.as_row(match) for match in matches])
+
+
+def _show_absent(app: Application | None, question: Question, events: Sequence[Event]) -> None:
+    """Warns of streams that are read and that the input does not have, where that is likely to be a slip."""
+    there = {event.stream for event in events}
+    absent = [name for name in question.checked.streams if name not in there]
+    made = [name for name in absent if app is not None and name not in app.graph.streams]
+    for name in made:
+        click.echo(
+            f"warning: the files have no events of {quote(name)}, and nothing is derived here: "
+            "`cepheid query` asks what an application made of its streams",
+            err=True,
+        )
+    if there and not made and len(absent) == len(question.checked.streams):
+        present, wanted = (", ".join(map(quote, sorted(names))) for names in (there, absent))
+        click.echo(f"warning: the events are of {present}, and the query reads {wanted}: there are none", err=True)
 
 
 def _show_strangers(question: Question, events: Sequence[Event]) -> None:
@@ -181,7 +200,7 @@ def _follow(
 ) -> None:
     if app is None:
         raise click.UsageError("--follow needs --app: what has not come yet can't show its types")
-    catalogue = _catalogue(app, [], tree)
+    catalogue, _ = _catalogue(app, [], tree)
     question = _check(tree, catalogue, _known(app, knowledge_files, tree), live=True)
     printer = MatchPrinter(question.checked)
     # What reads a pipe may write to the same terminal at any time.
@@ -231,27 +250,28 @@ def _show_letters(letters: Sequence[DeadLetter]) -> None:
         click.echo(f"{len(letters)} dead letters in all: {counts}", err=True)
 
 
-def _catalogue(app: Application | None, sources: Sequence[EventFile], tree: syntax.Query) -> Catalogue:
-    """The application's names; without one, what the input shows (rules E3 and Q1)."""
+def _catalogue(
+    app: Application | None, sources: Sequence[EventFile], tree: syntax.Query
+) -> tuple[Catalogue, Sequence[Stream]]:
+    """The application's names; without one, what the input shows (rules E3 and Q1), and which streams have no event."""
     if app is not None:
         graph = app.graph
-        return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties)
+        return Catalogue(derive(graph).streams, graph.default_stream, graph.prefixes, graph.properties), ()
     asked = {name for r in tree.ranges for name in r.streams}
-    streams = {stream.name: stream for stream in infer(sources, asked=asked)}
+    shown = infer(sources, asked=asked)
+    streams = {stream.name: stream for stream in shown.streams}
     if not streams and not asked:
         # The error that comes of it would not say why no line is an event.
         _show_letters([letter for letter in read_events(sources, []) if isinstance(letter, DeadLetter)])
     default = next(iter(streams)) if len(streams) == 1 else None
     absent = asked - set(streams)
-    if streams and absent and absent == asked:
-        there, wanted = (", ".join(map(quote, sorted(names))) for names in (streams, asked))
-        click.echo(f"warning: the events are of {there}, and FROM reads {wanted}: there are none", err=True)
-    return Catalogue(
+    catalogue = Catalogue(
         {**streams, **{name: Stream(name, {}) for name in absent}},
         default,
         WELL_KNOWN_PREFIXES,
         empty=frozenset(absent),
     )
+    return catalogue, shown.ruined
 
 
 def _known(
@@ -259,6 +279,11 @@ def _known(
 ) -> Known | None:
     """The knowledge, where the query asks for it: by a PATH, or by a property instead of an attribute's name."""
     if not needs_knowledge(tree):
+        if files:
+            from cepheid.knowledge.sources import find
+
+            for name in files:  # a slip in a name is one whatever the query asks
+                find(name, Path())
         return None
     from cepheid.app.known import known
 
@@ -283,11 +308,15 @@ def _only_stream(app: Application | None) -> str | None:
 
 
 def _read(
-    sources: Sequence[EventFile], catalogue: Catalogue, default_stream: str | None, progress: Progress
+    sources: Sequence[EventFile],
+    catalogue: Catalogue,
+    ruined: Sequence[Stream],
+    default_stream: str | None,
+    progress: Progress,
 ) -> list[Event]:
     """The events in their order, without duplicates; what does not fit is told on standard error."""
     letters: list[DeadLetter] = []
-    declared = [stream for name, stream in catalogue.streams.items() if name not in catalogue.empty]
+    declared = [*(stream for name, stream in catalogue.streams.items() if name not in catalogue.empty), *ruined]
 
     def fitting() -> Iterator[Event]:
         found_in = read_events(sources, declared, default_stream=default_stream)

@@ -229,7 +229,7 @@ def read_tables(streams: Mapping[str, Annotated], prefixes: Mapping[str, str], f
 
 
 def read_table(path: Path, prefixes: Mapping[str, str]) -> dict[str, tuple[NamedNode, ...]]:
-    """A CSV of value and entity, with a line of names first; a value may stand on several lines.
+    """A CSV of value and entity; a value may stand on several lines. A first line whose entity is no IRI has names.
 
     Raises Rejected with every broken line.
     """
@@ -238,9 +238,9 @@ def read_table(path: Path, prefixes: Mapping[str, str]) -> dict[str, tuple[Named
     table: dict[str, tuple[NamedNode, ...]] = {}
     faults: list[Diagnostic] = []
     try:
-        next(rows, None)
-        for row in rows:
-            if not row:
+        for number, row in enumerate(rows):
+            is_of_names = number == 0 and not (len(row) == 2 and ":" in row[1])
+            if not row or is_of_names:
                 continue
             if len(row) != 2:
                 message = f"expected value and entity, found {len(row)} field{'s' if len(row) != 1 else ''}"

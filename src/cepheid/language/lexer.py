@@ -42,7 +42,7 @@ _TOKEN = re.compile(
       | (?P<VARIABLE>\?[^\W\d]\w*)
       | (?P<INSTANT>\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?
           (?:\[[A-Za-z][\w+/-]*\])?(?!\w))
-      | (?P<DURATION>(?:\d+(?:\.\d+)?[ \t]*(?:us|ms|min|s|h|d)(?![^\W\d]))+(?!\w))
+      | (?P<DURATION>(?:\d+(?:\.\d+)?[ \t]*(?i:us|ms|min|s|h|d)(?![^\W\d]))+(?!\w))
       | (?P<FLOAT>(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?!\w))
       | (?P<INT>\d+(?!\w))
       | (?P<STRING>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -54,6 +54,8 @@ _TOKEN = re.compile(
 )
 _COMMENT = re.compile(r"(?:#|--)[^\n]*")
 _WORD = re.compile(r"[\w.]+")
+#: Text in the quotes of a word processor.
+_CURLY = re.compile("[“”„‘’]([^“”„‘’\n]*)[“”‘’]")
 _IRI = re.compile(r"<[^<>\"{}|^`\\\s]*>")
 #: In SPARQL, what can hide a brace.
 _SPARQL_OPAQUE = re.compile(
@@ -196,6 +198,11 @@ class _Lexer:
             end = len(content) if line_end < 0 else line_end
             self._report("unclosed", "this text is never closed", start, end, f"end it with {content[start]}")
             return Token("STRING", content[start:end].rstrip("\\") + content[start], start, end)
+        curly = _CURLY.match(content, start)
+        if curly:
+            hint = f"text goes into straight quotes: '{_short(curly.group(1))}'"
+            self._report("not-a-word", f"{curly.group()[0]} begins no text", start, curly.end(), hint)
+            return Token("STRING", "''", start, curly.end())
         word = _WORD.match(content, start)
         if word:
             end = word.end()

@@ -173,16 +173,45 @@ def _unexpected(fault: lark.UnexpectedToken, clause: list[Token], text: Text) ->
     word = fault.token
     if word.type == "$END":
         end = clause[-1].end
-        hint = _clause_hint(clause[0].kind)
+        hint = _meant(fault, clause[-1]) or _clause_hint(clause[0].kind)
         return Diagnostic(
             "error", "syntax", f"{clause[0].text.upper()} ends too soon: {wanted}", text.span(end, end + 1), hint
         )
     start, end = int(word.start_pos or 0), int(word.end_pos or 0)
     shown = word if len(word) <= 30 else word[:27] + "..."
-    hint = _clause_hint(clause[0].kind)
-    if word.type == "NAME" and "$END" in fault.expected:
+    before = next(t for t in reversed(clause) if t.start < start)
+    hint = _meant(fault, before) or _clause_hint(clause[0].kind)
+    if word.type == "NAME" and "$END" in fault.expected and word.upper() not in _ELSEWHERE:
         hint = suggestion(word.upper(), CLAUSES) or hint
     return Diagnostic("error", "syntax", f"{wanted}, found '{shown}'", text.span(start, end), hint)
+
+
+#: Words of other languages, and what is said here instead.
+_ELSEWHERE: Final = {
+    "HOPPING": "a sliding window is due with each event, a batch window at its end",
+    "LIKE": "write CONTAINS(text, part), STARTS_WITH(text, part) or ENDS_WITH(text, part)",
+    "LIMIT": "a query gives every match: leave it out",
+    "ORDER": "matches come in the order of their times: leave it out",
+    "TUMBLING": "such a window is called batch: WINDOW (?e, batch, 5min)",
+}
+
+
+def _meant(fault: lark.UnexpectedToken, before: Token) -> str | None:
+    """What somebody who knows other languages may have meant."""
+    word = fault.token
+    if word.type == "NAME" and word.upper() in _ELSEWHERE:
+        return _ELSEWHERE[word.upper()]
+    if before.text.upper() == "DISTINCT":
+        return "no match is given twice: leave DISTINCT out"
+    if word.type == "STAR" and before.kind == "LPAR":
+        return "COUNT(?e) counts events"
+    if word.type == "EQ" and before.kind == "EQ":
+        return "write = to compare"
+    if fault.expected == {"LPAR"} and before.kind == "NAME":
+        if word.type == "DOT":
+            return f"a variable begins with ?: ?{before.text}"
+        return f"an attribute is one of a variable: ?e.{before.text}"
+    return None
 
 
 _FORMS: Final = {
@@ -267,7 +296,7 @@ class _Builder(lark.Transformer[lark.Token, Any]):
 
     def _duration(self, token: lark.Token) -> int:
         try:
-            return parse_duration(re.sub(r"\s+", "", token))
+            return parse_duration(re.sub(r"\s+", "", token).lower())
         except TimeError as error:
             raise self._fail("duration", str(error), self._at(token), "durations are such as 10ms or 1h30min") from None
 

@@ -1,7 +1,7 @@
 """Streams as the input shows them, where no application declares them (rule E3).
 
     with rereadable(["airflow.jsonl", "-"]) as files:
-        streams = infer(files)
+        streams = infer(files).streams
         for item in read_events(files, streams): ...
 
 What shows a type:
@@ -19,11 +19,14 @@ A record that names no stream belongs to the only one. If no record names any, t
 or else it is named after the file, or "events" if there are several files or it is standard input.
 
 A record that can be no event of any stream (no time, NaN, an object as a value) has no say; it will be a dead letter.
+A stream that has no other records is none, but it is known by name (`ruined`), so that each is refused for what is
+wrong with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -53,10 +56,16 @@ class MixedTypes(ValueError):
     """Values of one attribute, or ids of one stream, that are of different types; the message names two lines."""
 
 
-def infer(
-    sources: Iterable[Source], file_format: Format | None = None, asked: Collection[str] = ()
-) -> tuple[Stream, ...]:
-    """The streams that files show, in the order of their first records; `asked` are the names of those that are read.
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What files show: streams in the order of their first records, and those of which no record can be an event."""
+
+    streams: tuple[Stream, ...]
+    ruined: tuple[Stream, ...] = ()
+
+
+def infer(sources: Iterable[Source], file_format: Format | None = None, asked: Collection[str] = ()) -> Inferred:
+    """The streams that files show; `asked` are the names of those that are read.
 
     The files are read to their ends, and will be read again for the events: see `rereadable`.
     """
@@ -75,7 +84,11 @@ def infer(
     for name, shape in streams.items():
         if name in guesses:
             shape.fall_back_on({name: evidence.fallback for name, evidence in guesses[name].attributes.items()})
-    return tuple(_stream(name, shape, streams, files) for name, shape in streams.items())
+    shapes = {**guesses, **streams}
+    return Inferred(
+        tuple(_stream(name, shape, streams, files) for name, shape in streams.items()),
+        tuple(_stream(name, shape, shapes, files) for name, shape in guesses.items() if name not in streams),
+    )
 
 
 @dataclass(slots=True)
@@ -164,6 +177,9 @@ class _Survey:
             shape = misfits.of(_stream_name(record))
         except Misfit:
             return
+        with suppress(Misfit):
+            shown_id = shown_by_id(record.get("id"), self._is_text)
+            shape.ids.fallback = shape.ids.fallback or Evidence({shown_id: (self._position, 0)}).agreed()
         for name, raw in record.items():
             if name in IMPLIED:
                 continue
