@@ -316,10 +316,12 @@ impl Segment {
     fn release(&mut self, upto: usize) {
         let upto = upto / RELEASED * RELEASED;
         if upto > self.released {
+            // The kernel brings in pages around the one that is read, also some before it, which were released.
+            let from = self.released.saturating_sub(RELEASED);
             // SAFETY: nothing is lost, as the map is of a file and shared: pages that are read again come from there.
             let advised = unsafe {
                 self.map
-                    .unchecked_advise_range(UncheckedAdvice::DontNeed, self.released, upto - self.released)
+                    .unchecked_advise_range(UncheckedAdvice::DontNeed, from, upto - from)
             };
             // Where it can't be, it stays as it was.
             drop(advised);
