@@ -307,6 +307,11 @@ class StreamSection(Section):
     semantics: dict[str, Annotation] = Field(
         {}, description="What attributes mean: a property, or how to find an entity."
     )
+    enrich: dict[str, dict[AttributeName, str]] = Field(
+        {},
+        description="Columns that the archive's table has besides: by attribute, their names, and the path that leads "
+        "to each from the attribute's entity, such as `sensorID: {room: bd:hasLocation}`.",
+    )
 
 
 class RelativeSection(Section):

@@ -67,6 +67,7 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable, matches_of
 from cepheid.spark.clocks import Live
+from cepheid.spark.enrichment import Enrichment
 from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
 from cepheid.spark.moved import follow_move
@@ -229,7 +230,7 @@ class Pipeline:
         self._restored: str | None = None
         self._restore_at = 0.0
         self._parts: dict[str, Part] = {}
-        self._following = Following()
+        self._following = Following(enriching=True)
         #: How queries with PATHs are judged by the streams that run.
         self._judged: dict[str, Judged] = {}
         try:
@@ -457,11 +458,12 @@ class Pipeline:
         if log is not None and archive is not None and streams:
             check_writable(archive, streams)
             place, dead = setting.checkpoint(LOG), setting.checkpoint("dead-letters")
-            meaning = _digest(str(streams))
+            enrichment = self._enrichment(setting)
+            meaning = _digest(str(streams) + str(setting.app.enriched or ""))
 
             def archiving() -> DataStreamWriter:
                 check_begun(self._spark, archive, log.folder, streams)
-                return archive_log(self._spark, log, streams, archive, place, self.tally)
+                return archive_log(self._spark, log, streams, archive, place, self.tally, enrichment)
 
             parts += [
                 Part(
@@ -504,9 +506,24 @@ class Pipeline:
         def writer() -> DataStreamWriter:
             records = records_of(self._spark, given)
             complete = not isinstance(given, TopicInput)
-            return archive_records(self._spark, records, given.streams, archive, place, self.tally, complete=complete)
+            return archive_records(
+                self._spark,
+                records,
+                given.streams,
+                archive,
+                place,
+                self.tally,
+                complete=complete,
+                enrichment=enrichment,
+            )
 
-        return Part(f"archive of {name}", setting.lowest, _digest(repr(given)), writer, place)
+        enrichment = self._enrichment(setting)
+        own = {s.name: found for s in given.streams if (found := setting.app.enriched.get(s.name))}
+        return Part(f"archive of {name}", setting.lowest, _digest(repr(given) + str(own or "")), writer, place)
+
+    def _enrichment(self, setting: Setting) -> Enrichment:
+        """What the streams of an application get from what is known when they are archived."""
+        return Enrichment(setting.app.enriched, lambda: self._following.known)
 
     def _of_query(self, setting: Setting, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""

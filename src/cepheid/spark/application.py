@@ -13,6 +13,7 @@ from cepheid.app.schema import FilesSource, KafkaSource
 from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
+from cepheid.spark.enrichment import Enrichment
 from cepheid.spark.pipeline import Books, OnProgress, archive_files
 
 
@@ -66,7 +67,11 @@ def archive_of(app: Application) -> Archive:
 
 def archive_batch(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> Books:
     """Archives what the application's files hold now and was not archived before."""
-    return _total(archive_files(spark, *_arguments(app, i), progress=progress) for i in _inputs(app))
+    known = app.known() if app.enriched else None
+    enrichment = Enrichment(app.enriched, lambda: known)
+    return _total(
+        archive_files(spark, *_arguments(app, i), progress=progress, enrichment=enrichment) for i in _inputs(app)
+    )
 
 
 def _total(books: Iterable[Books]) -> Books:
