@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -245,9 +246,16 @@ def test_columns_that_do_not_fit(spark: SparkSession, frame: DataFrame) -> None:
     with pytest.raises(UnsuitableColumns, match=r"no column 'tme' for the time of events.*did you mean 'time'\?"):
         frame.transform(cepheid.spark.match("SELECT ?e.x", time="tme"))
     with pytest.raises(
-        UnsuitableColumns, match="column 'room', the time of events: expected timestamp or bigint, found string"
+        UnsuitableColumns,
+        match=r"column 'room', the time of events: expected timestamp or bigint, found string; cast it: .*timestamp",
     ):
         frame.transform(cepheid.spark.match("SELECT ?e.x", time="room"))
+    without_zone = frame.withColumn("time", frame["time"].cast("timestamp_ntz"))  # as pandas writes to Parquet
+    with pytest.raises(UnsuitableColumns, match="found timestamp_ntz") as refused:
+        without_zone.transform(cepheid.spark.match("SELECT ?e.x"))
+    (hint,) = re.findall(r"cast it: (frame\..*\)\)), or name another", str(refused.value))
+    mended = eval(hint, {"frame": without_zone})
+    assert mended.transform(cepheid.spark.match("SELECT ?e.x")).count() == len(EVENTS)
     with pytest.raises(UnsuitableColumns, match=r"say which column tells them apart: match\(query, stream=...\)"):
         frame.transform(cepheid.spark.match(QUERIES["pair"]))
     with pytest.raises(Rejected, match=r"'events' has no attribute 'rom'\n(.*\n)*.*did you mean 'room'"):
