@@ -25,6 +25,7 @@ from cepheid.spark import sources
 from cepheid.spark.application import archive_of
 from cepheid.spark.archive import ArchiveUnwritable, read
 from cepheid.spark.sources import InputMissing
+from tests.history.going import go_through
 from tests.service.brokers import free_port
 
 APP: Final = """
@@ -249,6 +250,20 @@ def test_what_can_not_be_taken_changes_nothing(spark: SparkSession, tmp_path: Pa
         only = changed(fan, (text[text.index("queries:") :], ""))
         assert pipeline.apply(only) == {"added": [], "removed": ["rising"], "changed": []}
         assert not pipeline.down
+
+
+def test_a_query_reads_what_the_application_says_now(spark: SparkSession, tmp_path: Path) -> None:
+    app = application(tmp_path)
+    write(tmp_path / "in", "1.jsonl", (events := [air(i, i, float(i)) for i in range(8)])[:4])
+    write(tmp_path / "other", "2.jsonl", events[4:])
+    with Pipeline(spark, app) as pipeline:
+        go_through(pipeline)
+        app = application(tmp_path, "{kind: files, path: other}")
+        archives = [f"archive of {tmp_path / name}" for name in ("other", "in")]
+        assert pipeline.apply(app) == {"added": [archives[0]], "removed": [archives[1]], "changed": ["rising"]}
+        go_through(pipeline)
+        assert pipeline.apply(load(tmp_path / "app.yaml")) == {"added": [], "removed": [], "changed": []}
+    assert ids(spark, app) == wanted(app, events)
 
 
 def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -542,8 +542,9 @@ class Pipeline:
         streams = {**plan.graph.streams, **derived_streams(plan)}
         if real_time:
             check_readable_in_jvm(checked, streams, setting.inputs)
+            read = {name: streams[name] for name in checked.streams}
         else:
-            check_readable(checked, streams, setting.log, setting.inputs)
+            read, _ = check_readable(checked, streams, setting.log, setting.inputs)
         is_logged = bool({stream.name for stream in setting.logged()} & set(checked.streams))
 
         def matches() -> DataStreamWriter:
@@ -571,7 +572,10 @@ class Pipeline:
             found = events.transform(match_checked(asked, stream="stream", now=now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
-        meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
+        # What it reads it reads from elsewhere, or otherwise, as soon as the application says so.
+        given = [replace(i, streams=tuple(s for s in i.streams if s.name in read)) for i in setting.inputs]
+        source = sorted(read.items()), [each for each in given if each.streams]
+        meaning = _digest(repr((checked.normal_form, level, sink, real_time, source)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
         part = Part(name, level, meaning, matches, place, judging=judging, is_timed=is_timed, real_time=real_time)
         if is_logged:
