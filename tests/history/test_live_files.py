@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Sequence
 from functools import reduce
@@ -287,6 +288,29 @@ def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeyp
     assert reason is not None
     assert reason.startswith(f"its checkpoint {checkpoint} is damaged")
     assert "Put back a copy of that folder" in reason
+
+
+def test_settings_of_kafkas_client_reach_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sources and sinks. What it is told to do needs a password that it has not got, so it does not even begin."""
+    monkeypatch.setattr(pipeline_module, "_PAUSES", (60.0,))
+    said = "has failed: Kafka's client can't do with its settings: .*JAAS"
+    options = "options: {security.protocol: SASL_PLAINTEXT}"
+    write(tmp_path / "in", "1.jsonl", [air(i, i, float(i)) for i in range(8)])
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        topic = f'kind: kafka, brokers: "127.0.0.1:{broker.getsockname()[1]}", topic: t'
+        for source, sink in ((f"{{{topic}, {options}}}", None), ("{kind: files, path: in}", f"{{{topic}, {options}}}")):
+            app = application(tmp_path, source)
+            if sink is not None:
+                text = (tmp_path / "app.yaml").read_text()
+                (tmp_path / "app.yaml").write_text(text.replace("  rising:", f"  rising:\n    sink: {sink}"))
+                app = load(tmp_path / "app.yaml")
+            with (
+                Pipeline(spark, app) as pipeline,
+                pytest.raises(PartFailed, match=said),
+            ):
+                pipeline.process_all()
 
 
 def test_a_broker_that_is_away(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ class Builder:
         level: str | None = None,
         engine: Engine | None = None,
         limit: int | None = None,
-        sink: Mapping[str, str] | None = None,
+        sink: Mapping[str, Plain] | None = None,
         real_time: bool | None = None,
     ) -> Producer:
         """A χ-CEP query; its matches are events for others to read. `sink` is such as `{"kind": "console"}`."""

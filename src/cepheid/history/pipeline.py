@@ -74,7 +74,7 @@ from cepheid.spark.moved import follow_move
 from cepheid.spark.pipeline import check_run, input_checkpoint
 from cepheid.spark.recovered import CAME
 from cepheid.spark.sources import check_input
-from cepheid.spark.trouble import explained, failure_of
+from cepheid.spark.trouble import explained, failure_of, story_of
 from cepheid.spark.validate import declared_for_spark
 
 #: Where a pipeline without a log writes its metrics, in the application's folder: for a collector of text files.
@@ -321,7 +321,7 @@ class Pipeline:
                 else:
                     part.query.processAllAvailable()
             except StreamingQueryException as error:
-                raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
+                raise PartFailed(f"{part.name} has failed: {explained(story_of(error), part.checkpoint)}") from error
         self._commit()
 
     def status(self) -> list[Status]:

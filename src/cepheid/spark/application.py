@@ -37,15 +37,19 @@ class TopicInput:
     brokers: str
     topic: str
     streams: tuple[Stream, ...]
+    #: Further settings of Kafka's client.
+    options: tuple[tuple[str, str], ...] = ()
 
 
 def topic_inputs(app: Application) -> list[TopicInput]:
     """The topics that Spark reads itself: with a service a bridge brings them into its log instead."""
-    by_place: dict[tuple[str, str], list[Stream]] = {}
+    by_place: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Stream]] = {}
     for name, section in app.sections.streams.items():
         if isinstance(section.source, KafkaSource) and name in app.topics:
-            by_place.setdefault((section.source.brokers, section.source.topic), []).append(app.graph.streams[name])
-    return [TopicInput(brokers, topic, tuple(streams)) for (brokers, topic), streams in by_place.items()]
+            source = section.source
+            place = source.brokers, source.topic, tuple(sorted(source.options.items()))
+            by_place.setdefault(place, []).append(app.graph.streams[name])
+    return [TopicInput(place[0], place[1], tuple(streams), place[2]) for place, streams in by_place.items()]
 
 
 def file_inputs(app: Application) -> list[FileInput]:
