@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import dedent
 
 import jsonschema
 import pytest
@@ -67,6 +68,42 @@ def test_a_file_and_python_give_the_same_graph() -> None:
     built = app.build()
     assert built.graph == file.graph
     assert built.plan() == file.plan()
+
+
+def test_python_has_the_words_of_the_file(tmp_path: Path) -> None:
+    """Those of which the graph knows nothing."""
+    text = """
+        name: plant
+        prefixes: {x: "http://x#"}
+        streams:
+          air:
+            attributes: {sensor: string}
+            semantics: {sensor: {property: "x:src", entity: "x:{value}"}}
+            enrich: {sensor: {room: "x:in"}}
+            source: {kind: kafka, topic: air}
+        queries:
+          all:
+            text: SELECT ?e.sensor FROM (?e, air)
+            sink: {kind: kafka, topic: all}
+            real_time: true
+        knowledge: {sources: [kb.ttl]}
+        archive: {path: archive}
+        service: {deliver: "tcp:127.0.0.1:7001", metrics: "tcp:127.0.0.1:7002", log: none}
+    """
+    file = load(write(tmp_path, app=dedent(text)))
+    app = Builder("plant", prefixes={"x": "http://x#"})
+    app.stream(
+        "air",
+        {"sensor": "string"},
+        semantics={"sensor": {"property": "x:src", "entity": "x:{value}"}},
+        enrich={"sensor": {"room": "x:in"}},
+        source={"kind": "kafka", "topic": "air"},
+    )
+    app.query("all", "SELECT ?e.sensor FROM (?e, air)", sink={"kind": "kafka", "topic": "all"}, real_time=True)
+    app.knowledge([str(tmp_path / "kb.ttl")])
+    app.archive(tmp_path / "archive")
+    app.service(deliver="tcp:127.0.0.1:7001", metrics="tcp:127.0.0.1:7002", log="none")
+    assert app.build().sections == file.sections
 
 
 def test_the_builder_says_all_that_is_wrong() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Sequence
 from functools import reduce
@@ -25,6 +26,7 @@ from cepheid.spark import sources
 from cepheid.spark.application import archive_of
 from cepheid.spark.archive import ArchiveUnwritable, read
 from cepheid.spark.sources import InputMissing
+from tests.history.going import go_through
 from tests.service.brokers import free_port
 
 APP: Final = """
@@ -251,6 +253,20 @@ def test_what_can_not_be_taken_changes_nothing(spark: SparkSession, tmp_path: Pa
         assert not pipeline.down
 
 
+def test_a_query_reads_what_the_application_says_now(spark: SparkSession, tmp_path: Path) -> None:
+    app = application(tmp_path)
+    write(tmp_path / "in", "1.jsonl", (events := [air(i, i, float(i)) for i in range(8)])[:4])
+    write(tmp_path / "other", "2.jsonl", events[4:])
+    with Pipeline(spark, app) as pipeline:
+        go_through(pipeline)
+        app = application(tmp_path, "{kind: files, path: other}")
+        archives = [f"archive of {tmp_path / name}" for name in ("other", "in")]
+        assert pipeline.apply(app) == {"added": [archives[0]], "removed": [archives[1]], "changed": ["rising"]}
+        go_through(pipeline)
+        assert pipeline.apply(load(tmp_path / "app.yaml")) == {"added": [], "removed": [], "changed": []}
+    assert ids(spark, app) == wanted(app, events)
+
+
 def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline_module, "_PAUSES", (60.0,))
     app = application(tmp_path)
@@ -272,6 +288,29 @@ def test_a_part_that_fails_says_why(spark: SparkSession, tmp_path: Path, monkeyp
     assert reason is not None
     assert reason.startswith(f"its checkpoint {checkpoint} is damaged")
     assert "Put back a copy of that folder" in reason
+
+
+def test_settings_of_kafkas_client_reach_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sources and sinks. What it is told to do needs a password that it has not got, so it does not even begin."""
+    monkeypatch.setattr(pipeline_module, "_PAUSES", (60.0,))
+    said = "has failed: Kafka's client can't do with its settings: .*JAAS"
+    options = "options: {security.protocol: SASL_PLAINTEXT}"
+    write(tmp_path / "in", "1.jsonl", [air(i, i, float(i)) for i in range(8)])
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        topic = f'kind: kafka, brokers: "127.0.0.1:{broker.getsockname()[1]}", topic: t'
+        for source, sink in ((f"{{{topic}, {options}}}", None), ("{kind: files, path: in}", f"{{{topic}, {options}}}")):
+            app = application(tmp_path, source)
+            if sink is not None:
+                text = (tmp_path / "app.yaml").read_text()
+                (tmp_path / "app.yaml").write_text(text.replace("  rising:", f"  rising:\n    sink: {sink}"))
+                app = load(tmp_path / "app.yaml")
+            with (
+                Pipeline(spark, app) as pipeline,
+                pytest.raises(PartFailed, match=said),
+            ):
+                pipeline.process_all()
 
 
 def test_a_broker_that_is_away(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

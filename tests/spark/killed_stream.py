@@ -26,6 +26,9 @@ from tests.conftest import SPARK_FOR_TESTS
 
 QUERY: Final = """SELECT ?p.sensor, ?q.flow - ?p.flow AS rise FROM (?p, air), (?q, air), (?n, air) SEQ (?p, NOT ?n, ?q)
     WINDOW (?p, ?q, 300us) JOIN (?p.sensor = ?q.sensor) JOIN (?n.sensor = ?p.sensor) FILTER (?n.flow > 8)"""
+#: A window that Catalyst has in a batch.
+COUNTED: Final = """SELECT COUNT(?e) AS n, MAX(?e.time) AS last FROM (?e, air) WINDOW (?e, batch, 100us)
+    GROUP BY ?e.sensor"""
 
 
 def main(log: str, folder: str, partitions: str) -> None:

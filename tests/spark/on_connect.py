@@ -19,7 +19,7 @@ from cepheid.spark.clocks import Live
 from cepheid.spark.java import find_java
 from tests.history.test_graphs import application, frame_of
 from tests.history.test_graphs import events as graph_events
-from tests.spark.killed_stream import QUERY
+from tests.spark.killed_stream import COUNTED, QUERY
 from tests.spark.test_operators import KEY
 
 
@@ -43,6 +43,7 @@ def main(folder: str) -> None:
     events = spark.read.schema(schema).json(f"{folder}/in").selectExpr(*stamped)
     found: dict[str, Any] = {"key": ids(events.transform(cepheid.spark.match(QUERY)))}
     found["slices"] = ids(events.transform(cepheid.spark.match(QUERY.replace("JOIN (?p.sensor = ?q.sensor)", ""))))
+    found["counted"] = ids(events.transform(cepheid.spark.match(COUNTED)))
 
     known = world.known(world.knowledge(8, Path(folder)))
     report = spark.createDataFrame(

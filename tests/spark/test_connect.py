@@ -13,7 +13,7 @@ import pytest
 from cepheid.plan.matcher import Matcher
 from tests.history.test_graphs import alone, application
 from tests.history.test_graphs import events as graph_events
-from tests.spark.killed_stream import QUERY
+from tests.spark.killed_stream import COUNTED, QUERY
 from tests.spark.test_cluster import checked_air, written
 from tests.spark.test_operators import KEY, of_service
 
@@ -34,7 +34,8 @@ def test_connect_finds_what_the_native_matcher_finds(tmp_path: Path) -> None:
     )
     assert program.returncode == 0, program.stdout
     found = json.loads(program.stdout.splitlines()[-1])
-    for name, text in (("key", QUERY), ("slices", QUERY.replace("JOIN (?p.sensor = ?q.sensor)", ""))):
+    keyless = QUERY.replace("JOIN (?p.sensor = ?q.sensor)", "")
+    for name, text in (("key", QUERY), ("slices", keyless), ("counted", COUNTED)):
         wanted = Matcher(checked_air(text)).matches(events)
         assert len(wanted) > 50
         assert found[name] == sorted(match.id for match in wanted)

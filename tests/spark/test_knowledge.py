@@ -1,4 +1,4 @@
-"""Knowledge for DataFrames: where, enrich and match with PATHs, planned by Catalyst as broadcast joins."""
+"""Knowledge for DataFrames: where and match with PATHs, planned by Catalyst as broadcast joins."""
 
 from __future__ import annotations
 
@@ -88,14 +88,6 @@ def test_where_and_enrich_on_a_stream(spark: SparkSession, readings: DataFrame, 
         stream.transform(where("PATH {?e :src ?s . ?e :flow ?f . ?s :limit ?f}", kb))
 
 
-def test_enrich(readings: DataFrame, kb: Known) -> None:
-    found = readings.transform(enrich(kb, "sensor", room=":in", kind=":in/a")).orderBy("id", "room")
-    rows = [(r.id, (r.room or "").removeprefix(NS), (r.kind or "").removeprefix(NS)) for r in found.collect()]
-    assert rows == [(1, "r1", "Office"), (2, "r1", "Office"), (2, "r2", "Office"), (3, "r3", "Hall"), (4, "", "")]
-    with pytest.raises(NotKnown, match="'flwo' of 'a' is not annotated; did you mean 'flow'"):
-        enrich(kb, "flwo", room=":in")
-
-
 @pytest.mark.parametrize("path", [OFFICE, "PATH {?e :src ?s . ?e :flow ?f . ?s :limit ?f}"], ids=["indexed", "asked"])
 def test_an_annotated_column_that_is_not_there_or_of_another_type(readings: DataFrame, kb: Known, path: str) -> None:
     for apply in (where(path, kb), match(f"SELECT ?e.id FROM (?e, a) {path}", knowledge=kb)):
@@ -117,13 +109,6 @@ def test_an_annotated_column_that_is_not_there_or_of_another_type(readings: Data
     taken = match(f"SELECT ?e.id FROM (?e, a) {path}", id="sensor", knowledge=kb)
     with pytest.raises(UnsuitableColumns, match="no column 'sensor', an annotated attribute"):
         readings.transform(taken)
-
-
-def test_an_annotated_column_that_enrich_can_not_take(readings: DataFrame, kb: Known) -> None:
-    with pytest.raises(UnsuitableColumns, match="no column 'sensor', an annotated attribute of stream 'a'"):
-        readings.drop("sensor").transform(enrich(kb, "sensor", room=":in"))
-    with pytest.raises(UnsuitableColumns, match=r"column 'sensor', .*: expected string, found bigint; cast it"):
-        readings.withColumn("sensor", sf.col("id")).transform(enrich(kb, "sensor", room=":in"))
 
 
 def test_a_smaller_integer_is_an_annotated_int(readings: DataFrame) -> None:

@@ -22,8 +22,9 @@ FILES: Final = (
 COLLECTING: Final = ("collect", "toPandas", "toLocalIterator", "toArrow", "first", "head", "take", "tail", "isEmpty")
 #: How often a file does, and why it may.
 COLLECTS: Final = {
-    "archive.py": (9, "counts and greatest times of a batch or table, and what Delta says of its commits"),
-    "care.py": (4, "totals of a table, and what Delta's own commands answer"),
+    "archive.py": (8, "counts and greatest times of a batch or table, and what Delta says of its commits"),
+    "care.py": (3, "totals of a table, and what Delta's own commands answer"),
+    "compaction.py": (2, "how many small files a day has, and what Delta's own command answers"),
     "knowledge.py": (1, "values of a batch that a PATH asks about one by one: the store that answers is the driver's"),
     "local.py": (1, "`cepheid match --engine spark`, which prints the matches"),
     "pipeline.py": (1, "the metadata of a checkpoint"),
@@ -38,7 +39,10 @@ OTHERS: Final = {
 }
 #: What a session through Spark Connect does not have, and who needs it all the same.
 NEEDS_THE_JVM: Final = {
-    "notes.py": (3, "small files beside an application's archive and checkpoints, which its pipeline alone has")
+    "archive.py": (3, "Delta's log of an archive's tables, whose batches it knows"),
+    "care.py": (4, "Delta's log of an archive's tables, which is cut, and where Delta's words go"),
+    "compaction.py": (2, "a session of its own, for a thread that looks after an archive"),
+    "notes.py": (3, "small files beside an application's archive and checkpoints, which its pipeline alone has"),
 }
 OF_THE_JVM: Final = ("_jvm", "_jdf", "_jsc", "_jsparkSession", "_sc", "rdd", "sparkContext")
 

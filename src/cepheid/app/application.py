@@ -60,6 +60,13 @@ class Application:
         return known(self)
 
     @property
+    def enriched(self) -> dict[str, dict[str, dict[str, str]]]:
+        """What the archive's tables get from the knowledge: by stream and attribute, columns and their paths."""
+        if self.sections.knowledge is None:
+            return {}
+        return {name: section.enrich for name, section in self.sections.streams.items() if section.enrich}
+
+    @property
     def asks(self) -> bool:
         """Whether a query has PATHs, and there is knowledge to judge them by."""
         paths = (q.tree.path for q in self.graph.queries.values() if q.tree is not None)

@@ -81,6 +81,7 @@ class Builder:
         idle: str | None = None,
         source: Mapping[str, Plain] | None = None,
         semantics: Mapping[str, Plain] | None = None,
+        enrich: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Producer:
         """A stream of events; the words are those of the application file."""
         return self._add(
@@ -97,6 +98,7 @@ class Builder:
             idle=idle,
             source=None if source is None else dict(source),
             semantics=None if semantics is None else dict(semantics),
+            enrich=None if enrich is None else {attribute: dict(paths) for attribute, paths in enrich.items()},
         )
 
     def ekf(
@@ -208,9 +210,14 @@ class Builder:
         level: str | None = None,
         engine: Engine | None = None,
         limit: int | None = None,
+        sink: Mapping[str, Plain] | None = None,
+        real_time: bool | None = None,
     ) -> Producer:
-        """A χ-CEP query; its matches are events for others to read."""
-        return self._add("queries", name, text=text, level=level, engine=engine, limit=limit)
+        """A χ-CEP query; its matches are events for others to read. `sink` is such as `{"kind": "console"}`."""
+        given = None if sink is None else dict(sink)
+        return self._add(
+            "queries", name, text=text, level=level, engine=engine, limit=limit, sink=given, real_time=real_time
+        )
 
     def consumer(self, name: str, input: Producer, *, level: str | None = None, stale: Stale | None = None) -> None:
         """Who receives the events of `input`."""
@@ -247,6 +254,8 @@ class Builder:
         self,
         *,
         listen: str | None = None,
+        deliver: str | None = None,
+        metrics: str | None = None,
         cores: int | None = None,
         log: Mapping[str, str] | Literal["none"] | None = None,
         prioritised: bool | None = None,
@@ -255,6 +264,8 @@ class Builder:
         """The real-time service."""
         self._values["service"] = _given(
             listen=listen,
+            deliver=deliver,
+            metrics=metrics,
             cores=cores,
             log=dict(log) if isinstance(log, Mapping) else log,
             prioritised=prioritised,

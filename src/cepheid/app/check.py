@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cepheid.app.schema import AnnotationSection, ApplicationSection, KafkaSink, QuerySection, StreamSection
+from cepheid.language.path import path_fault
 from cepheid.model.names import suggestion
 from cepheid.plan.problems import Path, Problem, error
 
@@ -35,6 +36,7 @@ def check(app: ApplicationSection, broken: frozenset[str] = frozenset()) -> list
         *(problem for name, stream in app.streams.items() for problem in _stream(name, stream, prefixes)),
         *(problem for name, query in app.queries.items() for problem in _query(name, query)),
         *(problem for name, stream in app.streams.items() for problem in _columns(name, stream) if app.archive),
+        *(problem for name in app.streams for problem in _enrich(app, name, prefixes, broken)),
     ]
 
 
@@ -91,6 +93,42 @@ def _columns(name: str, stream: StreamSection) -> Iterator[Problem]:
             hint = f"call it otherwise, and keep '{attribute}' among its `spellings`"
             yield error("column-clash", message, ("streams", name, "attributes", attribute), hint, at_key=True)
         taken.setdefault(folded, f"'{attribute}'")
+
+
+def _enrich(
+    app: ApplicationSection, name: str, prefixes: Mapping[str, str], broken: frozenset[str]
+) -> Iterator[Problem]:
+    """What the archive's table gets from the knowledge: columns that nothing else is, from attributes with entities."""
+    stream, where = app.streams[name], ("streams", name, "enrich")
+    if not stream.enrich:
+        return
+    if app.knowledge is None and "knowledge" not in broken:
+        hint = "add `knowledge: {sources: [...]}`"
+        yield error("no-knowledge", "enrich needs knowledge, and there is none", where, hint, at_key=True)
+    if app.archive is None and "archive" not in broken:
+        hint = "add `archive: {path: ...}`; in a query PATH asks, and SELECT has the answer"
+        yield error("no-archive", "what is enriched is the archive, and there is none", where, hint, at_key=True)
+    taken = {attribute.lower(): f"the attribute '{attribute}'" for attribute in stream.attributes}
+    taken |= {"day": "the archive's column of days"}
+    for attribute, paths in stream.enrich.items():
+        yield from _known(attribute, stream, (*where, attribute))
+        meaning = stream.semantics.get(attribute)
+        if attribute in stream.attributes and (
+            meaning is None or not (meaning.entity or meaning.lookup or meaning.table)
+        ):
+            message = f"'{attribute}' stands for no entity, from which a path could lead on"
+            hint = f'say in `semantics` which one it is: `{attribute}: {{property: ..., entity: "ee:{{value}}"}}`'
+            yield error("no-entity", message, (*where, attribute), hint, at_key=True)
+        for column, path in paths.items():
+            if column.lower().startswith("log_"):
+                taken.setdefault(column.lower(), "one of those that the archive has of the log")
+            if column.lower() in taken:
+                message = f"'{column}' can't be a column, since it is {taken[column.lower()]} already"
+                yield error("column-clash", message, (*where, attribute, column), "call it otherwise", at_key=True)
+            taken.setdefault(column.lower(), f"'{column}' of another path")
+            if fault := path_fault(path, prefixes):
+                hint = "such as bd:hasLocation/bd:belongsTo"
+                yield error("path-syntax", f"'{path}' is no path: {fault}", (*where, attribute, column), hint)
 
 
 def _known(attribute: str, stream: StreamSection, where: Path, *, at_key: bool = True) -> Iterator[Problem]:

@@ -33,7 +33,9 @@ class Planned:
 class Following:
     """The plan of an application, as it is judged now. One thread calls at a time, but for `wait` and `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, enriching: bool = False) -> None:
+        """`enriching`: what is known is needed, too, where columns of the archive are to be taken from it."""
+        self._is_enriching = enriching
         self.plan: Plan
         #: The version of the knowledge that the plan goes by; 0: nothing is asked of any.
         self.version = 0
@@ -62,9 +64,14 @@ class Following:
         if self._is_following:
             self._follow()
 
+    @property
+    def known(self) -> Known | None:
+        """What the application knows, as it is now; None if it is not asked."""
+        return self._known
+
     def _known_of(self, app: Application) -> Known | None:
         """What an application knows: with the knowledge that is here already, if it is the same."""
-        if not app.asks:
+        if not app.asks and not (self._is_enriching and app.enriched):
             return None
         before, known = self._app, self._known
         if before is None or known is None or not _is_of_same(before, app):

@@ -220,12 +220,19 @@ class MqttSource(Section):
         return self
 
 
+_OPTIONS: Final = (
+    "Further settings of Kafka's client, such as `security.protocol: SASL_SSL`; by the names of Java's where Spark "
+    "reads or writes, of librdkafka's where the service does."
+)
+
+
 class KafkaSource(Section):
     """A topic of Kafka."""
 
     kind: Literal["kafka"]
     brokers: str = Field("localhost:9092", description="Host and port of the brokers, by commas.")
     topic: str = Field(description="The topic to read.")
+    options: dict[str, str] = Field({}, description=_OPTIONS)
 
 
 class FilesSource(Section):
@@ -307,6 +314,11 @@ class StreamSection(Section):
     semantics: dict[str, Annotation] = Field(
         {}, description="What attributes mean: a property, or how to find an entity."
     )
+    enrich: dict[str, dict[AttributeName, str]] = Field(
+        {},
+        description="Columns that the archive's table has besides: by attribute, their names, and the path that leads "
+        "to each from the attribute's entity, such as `sensorID: {room: bd:hasLocation}`.",
+    )
 
 
 class RelativeSection(Section):
@@ -370,6 +382,7 @@ class KafkaSink(Section):
     kind: Literal["kafka"]
     brokers: str = Field("localhost:9092", description="Host and port of the brokers, by commas.")
     topic: str = Field(description="The topic to write.")
+    options: dict[str, str] = Field({}, description=_OPTIONS)
 
 
 class ConsoleSink(Section):

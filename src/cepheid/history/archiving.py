@@ -20,6 +20,7 @@ from cepheid.history.log_source import apart_schema
 from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 from cepheid.spark.archive import Archive, Batch, append_batch, append_events, append_letters
+from cepheid.spark.enrichment import NOTHING, Enrichment
 from cepheid.spark.pipeline import query_id
 from cepheid.spark.validate import events_of
 
@@ -50,12 +51,19 @@ class Tally:
 
 
 def archive_log(
-    spark: SparkSession, log: LogPlace, streams: Sequence[Stream], archive: Archive, checkpoint: str, tally: Tally
+    spark: SparkSession,
+    log: LogPlace,
+    streams: Sequence[Stream],
+    archive: Archive,
+    checkpoint: str,
+    tally: Tally,
+    enrichment: Enrichment = NOTHING,
 ) -> DataStreamWriter:
     """What writes the log's events into the archive, a table a stream, and lets the log forget them."""
 
     def write(events: DataFrame, number: int) -> None:
-        counts, duplicates = append_events(events, streams, archive, Batch(query_id(spark, checkpoint), number))
+        batch = Batch(query_id(spark, checkpoint), number)
+        counts, duplicates = append_events(events, streams, archive, batch, enrichment())
         tally.archived.update(counts.archived)
         tally.duplicates += duplicates
 
@@ -109,13 +117,15 @@ def archive_records(
     tally: Tally,
     *,
     complete: bool = False,
+    enrichment: Enrichment = NOTHING,
 ) -> DataStreamWriter:
     """What writes judged records, events and dead letters, into the archive, and marks what came late; nothing is in
     what is `complete`, as files are."""
     greatest: dict[str, int | None] | None = None if complete else {}
 
     def write(batch: DataFrame, number: int) -> None:
-        counts = append_batch(batch, streams, archive, Batch(query_id(spark, checkpoint), number), greatest)
+        known_as = Batch(query_id(spark, checkpoint), number)
+        counts = append_batch(batch, streams, archive, known_as, greatest, enrichment())
         tally.archived.update(counts.archived)
         tally.dead_letters.update(counts.dead_letters)
 

@@ -134,7 +134,7 @@ def read_in_jvm(
 ) -> DataFrame:
     """The events of a query's only stream, straight from its topic, judged in the JVM: for Real-Time Mode."""
     given, stream = check_readable_in_jvm(checked, streams, inputs)
-    records = read_topic(spark, given.brokers, given.topic)
+    records = read_topic(spark, given.brokers, given.topic, given.options)
     events = records.transform(events_in_jvm(stream, alone=len(given.streams) == 1))
     return events.withColumn("stream", sf.lit(stream.name))
 
@@ -187,7 +187,7 @@ def records_of(spark: SparkSession, given: Input, bytes_per_batch: int | None = 
         records = read_file_stream(spark, given.path, given.format, bytes_per_batch=bytes_per_batch)
         return records.transform(validate(given.streams, given.format))
     if isinstance(given, TopicInput):
-        return read_topic(spark, given.brokers, given.topic).transform(validate(given.streams))
+        return read_topic(spark, given.brokers, given.topic, given.options).transform(validate(given.streams))
     return _rows_of(given.frame, given.streams[0]).transform(validate(given.streams))
 
 

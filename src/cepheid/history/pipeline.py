@@ -67,13 +67,14 @@ from cepheid.service.supervisor import PIPELINE
 from cepheid.spark.application import FileInput, TopicInput, archive_of, file_inputs, topic_inputs
 from cepheid.spark.archive import Archive, check_writable, matches_of
 from cepheid.spark.clocks import Live
+from cepheid.spark.enrichment import Enrichment
 from cepheid.spark.knowledge import STRANGERS, count_strangers
 from cepheid.spark.matching import match_checked
 from cepheid.spark.moved import follow_move
 from cepheid.spark.pipeline import check_run, input_checkpoint
 from cepheid.spark.recovered import CAME
 from cepheid.spark.sources import check_input
-from cepheid.spark.trouble import explained, failure_of
+from cepheid.spark.trouble import explained, failure_of, story_of
 from cepheid.spark.validate import declared_for_spark
 
 #: Where a pipeline without a log writes its metrics, in the application's folder: for a collector of text files.
@@ -229,7 +230,7 @@ class Pipeline:
         self._restored: str | None = None
         self._restore_at = 0.0
         self._parts: dict[str, Part] = {}
-        self._following = Following()
+        self._following = Following(enriching=True)
         #: How queries with PATHs are judged by the streams that run.
         self._judged: dict[str, Judged] = {}
         try:
@@ -320,7 +321,7 @@ class Pipeline:
                 else:
                     part.query.processAllAvailable()
             except StreamingQueryException as error:
-                raise PartFailed(f"{part.name} has failed: {explained(str(error), part.checkpoint)}") from error
+                raise PartFailed(f"{part.name} has failed: {explained(story_of(error), part.checkpoint)}") from error
         self._commit()
 
     def status(self) -> list[Status]:
@@ -457,11 +458,12 @@ class Pipeline:
         if log is not None and archive is not None and streams:
             check_writable(archive, streams)
             place, dead = setting.checkpoint(LOG), setting.checkpoint("dead-letters")
-            meaning = _digest(str(streams))
+            enrichment = self._enrichment(setting)
+            meaning = _digest(str(streams) + str(setting.app.enriched or ""))
 
             def archiving() -> DataStreamWriter:
                 check_begun(self._spark, archive, log.folder, streams)
-                return archive_log(self._spark, log, streams, archive, place, self.tally)
+                return archive_log(self._spark, log, streams, archive, place, self.tally, enrichment)
 
             parts += [
                 Part(
@@ -504,9 +506,24 @@ class Pipeline:
         def writer() -> DataStreamWriter:
             records = records_of(self._spark, given)
             complete = not isinstance(given, TopicInput)
-            return archive_records(self._spark, records, given.streams, archive, place, self.tally, complete=complete)
+            return archive_records(
+                self._spark,
+                records,
+                given.streams,
+                archive,
+                place,
+                self.tally,
+                complete=complete,
+                enrichment=enrichment,
+            )
 
-        return Part(f"archive of {name}", setting.lowest, _digest(repr(given)), writer, place)
+        enrichment = self._enrichment(setting)
+        own = {s.name: found for s in given.streams if (found := setting.app.enriched.get(s.name))}
+        return Part(f"archive of {name}", setting.lowest, _digest(repr(given) + str(own or "")), writer, place)
+
+    def _enrichment(self, setting: Setting) -> Enrichment:
+        """What the streams of an application get from what is known when they are archived."""
+        return Enrichment(setting.app.enriched, lambda: self._following.known)
 
     def _of_query(self, setting: Setting, name: str) -> list[Part]:
         """A query's part, and one that brings its matches into the log if others read them."""
@@ -525,8 +542,9 @@ class Pipeline:
         streams = {**plan.graph.streams, **derived_streams(plan)}
         if real_time:
             check_readable_in_jvm(checked, streams, setting.inputs)
+            read = {name: streams[name] for name in checked.streams}
         else:
-            check_readable(checked, streams, setting.log, setting.inputs)
+            read, _ = check_readable(checked, streams, setting.log, setting.inputs)
         is_logged = bool({stream.name for stream in setting.logged()} & set(checked.streams))
 
         def matches() -> DataStreamWriter:
@@ -554,7 +572,10 @@ class Pipeline:
             found = events.transform(match_checked(asked, stream="stream", now=now, live=live, version=version))
             return writer_to(sink, found, self._say).option("checkpointLocation", place)
 
-        meaning = _digest(repr((checked.normal_form, level, sink, real_time)))
+        # What it reads it reads from elsewhere, or otherwise, as soon as the application says so.
+        given = [replace(i, streams=tuple(s for s in i.streams if s.name in read)) for i in setting.inputs]
+        source = sorted(read.items()), [each for each in given if each.streams]
+        meaning = _digest(repr((checked.normal_form, level, sink, real_time, source)))
         is_timed = any(streams[stream].idle is not None for stream in checked.streams)
         part = Part(name, level, meaning, matches, place, judging=judging, is_timed=is_timed, real_time=real_time)
         if is_logged:

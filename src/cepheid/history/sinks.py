@@ -15,7 +15,7 @@ from cepheid.app.schema import DeltaSink, FilesSink, KafkaSink, SinkSection
 from cepheid.model.events import Event
 from cepheid.service.supplier import Supplier
 from cepheid.spark.recovered import MARKS
-from cepheid.spark.sources import check_brokers
+from cepheid.spark.sources import check_brokers, client_options
 
 Say: TypeAlias = Callable[[str], object]
 
@@ -45,7 +45,7 @@ def writer_to(sink: SinkSection, matches: DataFrame, say: Say) -> DataStreamWrit
         check_brokers(sink.brokers)
         records = matches.select(sf.col("id").alias("key"), line.alias("value"))
         return records.writeStream.format("kafka").options(
-            **{"kafka.bootstrap.servers": sink.brokers, "topic": sink.topic}
+            **client_options(sink.options.items()), **{"kafka.bootstrap.servers": sink.brokers, "topic": sink.topic}
         )
     return matches.select("time", "id", line.alias("line")).writeStream.foreachBatch(_printing(say))
 

@@ -469,3 +469,28 @@ def syntax_fault(group: syntax.PathGroup, prefixes: Mapping[str, str]) -> PathFa
             _FORM,
         )
     return None
+
+
+def path_fault(path: str, prefixes: Mapping[str, str]) -> str | None:
+    """What is wrong with a path from one entity to another, such as bd:in/bd:of; None if nothing is."""
+    import pyoxigraph
+
+    try:
+        words = tokens(syntax.PathGroup(path))
+    except PathFault as fault:
+        return str(fault)
+    if any(word.kind == "variable" or word.text in ("{", "}", ".", ";", ",") for word in words):
+        return "it leads from one entity to another, without variables and braces"
+    for word in words:
+        if word.kind == "name" and expand(word.text, prefixes) is None:
+            return f"unknown prefix '{word.text.partition(':')[0]}'"
+    head = "ASK { ?from "
+    try:
+        pyoxigraph.Store().query(f"{head}{path} ?to }}", prefixes=dict(prefixes))
+    except ValueError as error:
+        return f"a prefix does not stand for an absolute IRI: {error}"
+    except SyntaxError as error:
+        found = re.match(r"error at 1:(\d+):", str(error))
+        rest = path[int(found[1]) - 1 - len(head) :].strip() if found is not None else path
+        return f"SPARQL does not expect '{rest}' there" if rest else "SPARQL can't read it to its end"
+    return None

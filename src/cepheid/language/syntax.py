@@ -401,15 +401,16 @@ def attributes(query: Query) -> Iterator[Attribute]:
         yield from (e for e in walk(expression) if isinstance(e, Attribute))
 
 
-def replaced(expression: Expression, put: Callable[[Expression], Expression]) -> Expression:
-    """The expression with what `put` gives for each constant, attribute and variable in it."""
-    if isinstance(expression, Constant | Attribute | Variable):
+def replaced(expression: Expression, put: Callable[[Expression], Expression], *, totals: bool = False) -> Expression:
+    """The expression with what `put` gives for each constant, attribute and variable in it; with `totals` for each
+    aggregate, too, and not for what is in it."""
+    if isinstance(expression, Constant | Attribute | Variable) or (totals and isinstance(expression, Aggregate)):
         return put(expression)
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
-        return replaced(value, put) if isinstance(value, Expression) else value
+        return replaced(value, put, totals=totals) if isinstance(value, Expression) else value
 
     parts = {part.name: inside(getattr(expression, part.name)) for part in fields(expression) if part.name != "span"}
     return replace(expression, **parts)

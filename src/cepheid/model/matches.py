@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cepheid.model.events import EventId
 from cepheid.model.types import Value
@@ -69,9 +69,19 @@ class MatchIds:
 
     def of_window(self, group: Sequence[Value], start: int) -> str:
         """The id of a batch or session window's row: its group values, in the order of GROUP BY, and its start."""
-        digest = self._query.copy()
-        digest.update(b"w" + _count(len(group)) + b"".join(_value(value) for value in group) + _integer(start))
-        return digest.hexdigest()
+        return next(self.of_windows([(*group, start)]))
+
+    def of_windows(self, rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+        """The ids of many: each row has the group values, and then the window's start. Most are of few groups."""
+        known: dict[tuple[Value, ...], bytes] = {}
+        for *values, start in rows:
+            group = tuple(values)
+            told = known.get(group)
+            if told is None:
+                told = known[group] = b"w" + _count(len(group)) + b"".join(map(_value, group))
+            digest = self._query.copy()
+            digest.update(told + _integer(start))
+            yield digest.hexdigest()
 
 
 def prefix_of(normal_form: str, variable: str, stream: str) -> bytes:

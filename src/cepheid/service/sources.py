@@ -101,7 +101,8 @@ def _mqtt(stream: str, source: Mapping[str, Any], order: Order, stop: threading.
 def _kafka(stream: str, source: Mapping[str, Any], order: Order, stop: threading.Event) -> None:
     from cepheid.service.bridges import kafka
 
-    said = kafka.KafkaSource(stream, source["topic"], source["brokers"], f"cepheid-{order['application']}")
+    group = f"cepheid-{order['application']}"
+    said = kafka.KafkaSource(stream, source["topic"], source["brokers"], group, source["options"])
     with kafka.KafkaBridge(said, order["intake"], token=order["token"]) as bridge:
         _watch(stream, source, bridge, stop)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from cepheid.spark.clocks import Live
-    from cepheid.spark.knowledge import enrich, where
+    from cepheid.spark.enrichment import enrich
+    from cepheid.spark.knowledge import where
     from cepheid.spark.matching import match
     from cepheid.spark.operators import aes, cat, ekf, fft
 
@@ -18,7 +19,7 @@ __all__ = ["Live", "aes", "cat", "ekf", "enrich", "fft", "match", "where"]
 
 _PLACES: Final = {
     "Live": "clocks",
-    "enrich": "knowledge",
+    "enrich": "enrichment",
     "match": "matching",
     "where": "knowledge",
     **dict.fromkeys(("aes", "cat", "ekf", "fft"), "operators"),

@@ -13,6 +13,7 @@ from cepheid.app.schema import FilesSource, KafkaSource
 from cepheid.model.files import Format
 from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
+from cepheid.spark.enrichment import Enrichment
 from cepheid.spark.pipeline import Books, OnProgress, archive_files
 
 
@@ -36,15 +37,19 @@ class TopicInput:
     brokers: str
     topic: str
     streams: tuple[Stream, ...]
+    #: Further settings of Kafka's client.
+    options: tuple[tuple[str, str], ...] = ()
 
 
 def topic_inputs(app: Application) -> list[TopicInput]:
     """The topics that Spark reads itself: with a service a bridge brings them into its log instead."""
-    by_place: dict[tuple[str, str], list[Stream]] = {}
+    by_place: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Stream]] = {}
     for name, section in app.sections.streams.items():
         if isinstance(section.source, KafkaSource) and name in app.topics:
-            by_place.setdefault((section.source.brokers, section.source.topic), []).append(app.graph.streams[name])
-    return [TopicInput(brokers, topic, tuple(streams)) for (brokers, topic), streams in by_place.items()]
+            source = section.source
+            place = source.brokers, source.topic, tuple(sorted(source.options.items()))
+            by_place.setdefault(place, []).append(app.graph.streams[name])
+    return [TopicInput(place[0], place[1], tuple(streams), place[2]) for place, streams in by_place.items()]
 
 
 def file_inputs(app: Application) -> list[FileInput]:
@@ -66,7 +71,11 @@ def archive_of(app: Application) -> Archive:
 
 def archive_batch(spark: SparkSession, app: Application, progress: OnProgress | None = None) -> Books:
     """Archives what the application's files hold now and was not archived before."""
-    return _total(archive_files(spark, *_arguments(app, i), progress=progress) for i in _inputs(app))
+    known = app.known() if app.enriched else None
+    enrichment = Enrichment(app.enriched, lambda: known)
+    return _total(
+        archive_files(spark, *_arguments(app, i), progress=progress, enrichment=enrichment) for i in _inputs(app)
+    )
 
 
 def _total(books: Iterable[Books]) -> Books:

@@ -3,7 +3,8 @@
     <archive>/<stream>/        id, time, the attributes, and day, the day of `time` in UTC, which it is partitioned by;
                                of what came through the log, log_offset, log_late, log_arrival, and what it came with:
                                log_end, the end of its validity, and log_marks; log_late of what Spark read from a
-                               topic; log_duplicate, where files or topics had an event of the same id before
+                               topic; log_duplicate, where files or topics had an event of the same id before; what
+                               the stream's `enrich` names, as it was known when the event was archived
     <archive>/_dead_letters/   received, stream, code, reason, raw, source, line, and day, the day of `received`
     <archive>/_matches/<query>/  what a live query has found, as the pipeline's sinks write it
     <archive>/_checkpoints/    what the pipelines into this archive have read
@@ -40,6 +41,7 @@ from cepheid.spark.places import exists, literal, local, normal
 from cepheid.spark.session import explaining_delta
 from cepheid.spark.validate import (
     PLACE,
+    Transform,
     check_columns,
     dead_letters,
     declared_for_spark,
@@ -73,6 +75,8 @@ _LOGGED: Final[Mapping[str, st.DataType]] = {
 LOG_DUPLICATE: Final = "log_duplicate"
 #: The property of a Delta table that says before which time, in microseconds, events were removed from it.
 REMOVED: Final = "cepheid.removedBefore"
+#: Where no stream gets columns from what is known.
+_PLAIN: Final[Mapping[str, Transform]] = {}
 #: What Delta says to all but one of those who make a table at the same time, or add a column to it.
 _CONFLICTS: Final = ("DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED")
 _ATTEMPTS: Final = 5
@@ -167,18 +171,23 @@ def _reason(folder: Path, error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _as_it_is(events: DataFrame) -> DataFrame:
+    return events
+
+
 def append_batch(
     validated: DataFrame,
     streams: Sequence[Stream],
     archive: Archive,
     batch: Batch,
     greatest: dict[str, int | None] | None = None,
+    enriched: Mapping[str, Transform] = _PLAIN,
 ) -> Counts:
     """Writes what `validate` gave to the archive's tables, and says how much that was.
 
     The same batch again, whole or after a failure half-way, adds only what is not there yet. With `greatest`, where the
     greatest time of each stream is kept from batch to batch, events are marked that came late (rule E4). Without it
-    none are: files are complete.
+    none are: files are complete. `enriched` adds columns to the events of streams.
     """
     if PLACE not in validated.columns:
         validated = validated.withColumn(PLACE, sf.monotonically_increasing_id())
@@ -191,6 +200,7 @@ def append_batch(
                 if greatest is not None:
                     own = _with_late(own, archive, stream, batch, greatest)
                 own = own.drop(PLACE).withColumn(DAY, day_of(sf.col("time")))
+                own = own.transform(enriched.get(stream.name, _as_it_is))
                 _write(own, archive, stream.name, batch, {stream.name: rows})
         if counts.dead_letters:
             letters = validated.transform(dead_letters()).select(sf.current_timestamp().alias("received"), "*")
@@ -200,8 +210,14 @@ def append_batch(
     return counts
 
 
-def append_events(events: DataFrame, streams: Sequence[Stream], archive: Archive, batch: Batch) -> tuple[Counts, int]:
-    """Writes events, a column of structs for each stream as `validate` has them.
+def append_events(
+    events: DataFrame,
+    streams: Sequence[Stream],
+    archive: Archive,
+    batch: Batch,
+    enriched: Mapping[str, Transform] = _PLAIN,
+) -> tuple[Counts, int]:
+    """Writes events, a column of structs for each stream as `validate` has them; `enriched` adds columns to them.
 
     Says how many there were, and how many rows had none.
     """
@@ -211,6 +227,7 @@ def append_events(events: DataFrame, streams: Sequence[Stream], archive: Archive
         for stream in streams:
             if rows := counts.archived[stream.name]:
                 rows_of = events.transform(events_of(stream)).withColumn(DAY, day_of(sf.col("time")))
+                rows_of = rows_of.transform(enriched.get(stream.name, _as_it_is))
                 _write(rows_of, archive, stream.name, batch, {stream.name: rows})
     finally:
         events.unpersist()

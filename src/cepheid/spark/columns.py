@@ -82,7 +82,9 @@ class Columns:
         if not isinstance(fields[name], kinds):
             wanted = " or ".join(kind().simpleString() for kind in kinds)
             raise UnsuitableColumns(
-                f"column '{name}', the {what} of events: expected {wanted}, found {fields[name].simpleString()}"
+                f"column '{name}', the {what} of events: expected {wanted}, found {fields[name].simpleString()}; cast "
+                f'it: frame.withColumn("{name}", frame["{name}"].cast("{kinds[0]().simpleString()}")), or name another '
+                f"column: match(query, {what}=...)"
             )
         return fields[name]
 

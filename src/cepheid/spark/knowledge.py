@@ -1,4 +1,4 @@
-"""Knowledge for DataFrames: `readings.transform(where("PATH {...}", kb))`, and `enrich(kb, "sensorID", room="bd:in")`.
+"""Knowledge for DataFrames: `readings.transform(where("PATH {...}", kb))`, and the tables that PATHs of `match` are.
 
 What is known is a small table by key, filled once on the driver; a DataFrame, batch or streaming, is joined with it by
 broadcast, which Catalyst plans like any other join.
@@ -18,16 +18,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from cepheid.knowledge.tables import FLAG, VALUE, Key, Lookup, Table
-from cepheid.language import syntax
+from cepheid.knowledge.tables import FLAG, Key, Lookup, Table
 from cepheid.language.checker import Checked, check
 from cepheid.language.errors import Rejected, Source
 from cepheid.language.parser import examine
 from cepheid.language.parts import Divided
 from cepheid.language.scope import Catalogue
-from cepheid.model.names import suggestion
 from cepheid.model.streams import Stream
-from cepheid.model.types import INT64_MIN, Type, Value
+from cepheid.model.types import INT64_MIN, Value
 from cepheid.spark.columns import require
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
     """
     from cepheid.spark.filters import condition_of
 
-    name = stream or _only_stream(knowledge)
+    name = stream or only_stream(knowledge)
     text = path if path.lstrip().upper().startswith(("PATH", "(")) else f"PATH {{{path}}}"
     query = f"SELECT ?e.time FROM (?e, {name})\n{text}"  # noqa: S608 - our own language, and checked
     tree, problems = examine(Source("PATH", query))
@@ -74,7 +72,7 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
         raise Rejected(problems)
 
     def transform(frame: DataFrame) -> DataFrame:
-        types = _types(frame)
+        types = types_of(frame)
         own = knowledge.annotations.properties(name)
         attributes = {a: annotation.type for a, annotation in own.items() if a in types}
         catalogue = named(Catalogue({name: Stream(name, attributes, id_kind="int")}, name), knowledge)
@@ -94,18 +92,18 @@ def where(path: str, knowledge: Known, *, stream: str | None = None) -> Transfor
             if isinstance(lookup, Lookup) and len(lookup.key) > 1:
                 frame = _known_together(frame, lookup, place)
         for condition in (*checked.query.filters, *checked.query.joins):
-            found = condition_of(condition, lambda a: sf.col(_quoted(place.get(a.name, a.name))))
+            found = condition_of(condition, lambda a: sf.col(quoted(place.get(a.name, a.name))))
             if found is None:
                 raise NotKnown(f"{path}: this condition is not one that Spark can judge by itself; use match")
             frame = frame.where(found)
-        return frame.select(*map(_quoted, columns))
+        return frame.select(*map(quoted, columns))
 
     return transform
 
 
 def _as_known(name: str, types: Mapping[str, st.DataType]) -> Column:
     """A column as tables of what is known have its values: times as microseconds."""
-    column = sf.col(_quoted(name))
+    column = sf.col(quoted(name))
     return sf.unix_micros(column) if isinstance(types[name], st.TimestampType) else column
 
 
@@ -119,74 +117,20 @@ def _known_together(frame: DataFrame, lookup: Lookup, place: Mapping[str, str]) 
     known = [key for key, rows in lookup.table.rows.items() if rows]
     table = frame.sparkSession.createDataFrame(known, st.StructType(list(map(st.StructField, names, kinds))))
     pairs = zip(columns, names, strict=True)
-    same = (frame[_quoted(column)].eqNullSafe(table[key]) for column, key in pairs)
+    same = (frame[quoted(column)].eqNullSafe(table[key]) for column, key in pairs)
     return frame.join(sf.broadcast(table), reduce(Column.__and__, same), "left_semi")
 
 
-def enrich(knowledge: Known, column: str, /, *, stream: str | None = None, **paths: str) -> Transform:
-    """The DataFrame with more columns: for each name, where its path leads from the entity of a column's value.
-
-    A value without an entity, or from which a path leads nowhere, has nulls; from which it leads to several, a row for
-    each. Raises UnsuitableColumns where the DataFrame has no such column, or one of another type.
-    """
-    from cepheid.knowledge.index import keys_in, lookup_of
-    from cepheid.language.parts import divide
-    from cepheid.language.path import PathFault, syntax_fault
-
-    name = stream or _stream_of(knowledge, column)
-    annotation = knowledge.annotations.properties(name).get(column)
-    if annotation is None:
-        hint = suggestion(column, knowledge.annotations.properties(name))
-        raise NotKnown(f"'{column}' of '{name}' is not annotated" + (f"; {hint}" if hint else ""))
-    optional = "\n".join(f"OPTIONAL {{ ?entity {path} ?{alias} }}" for alias, path in paths.items())
-    group = syntax.PathGroup(f"?e <{annotation.property}> ?entity .\n{optional}")
-    try:
-        fault = syntax_fault(group, knowledge.prefixes)
-        if fault is not None:
-            raise fault
-        (part,) = divide(group, ["e"], set(paths)).parts
-    except PathFault as fault:
-        raise NotKnown(f"{', '.join(paths.values())}: {fault}") from None
-    columns = [VALUE + alias for alias in paths]
-    lookup = lookup_of(part, name, columns, knowledge.annotations, knowledge.prefixes, "e")
-    knowledge.knowledge.prepare()
-    keys = keys_in(annotation, knowledge.knowledge)
-    rows = lookup.rows_of([(key,) for key in keys], knowledge.knowledge) if keys else []
-    fields = [st.StructField(alias, st.StringType()) for alias in paths]
-    schema = st.StructType([st.StructField(column, _spark_type(annotation.type)), *fields])
-    table = [(key, *map(_text, row)) for key, found in zip(keys, rows, strict=True) for row in found]
-
-    def transform(frame: DataFrame) -> DataFrame:
-        require(_types(frame), column, annotation.type, _annotated(name))
-        known = _local(frame, table, schema)
-        return frame.join(sf.broadcast(known), on=column, how="left")
-
-    return transform
-
-
-def _types(frame: DataFrame) -> dict[str, st.DataType]:
+def types_of(frame: DataFrame) -> dict[str, st.DataType]:
     return {field.name: field.dataType for field in frame.schema.fields}
 
 
-def _text(value: Value) -> str | None:
-    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _spark_type(kind: Type) -> st.DataType:
-    return st.LongType() if kind is Type.INT else st.StringType()
-
-
-def _only_stream(knowledge: Known) -> str:
+def only_stream(knowledge: Known) -> str:
     found = knowledge.annotations.only_stream
     if found is None:
         names = ", ".join(sorted(knowledge.annotations.streams)) or "none"
         raise NotKnown(f"say whose annotations hold: stream=...; annotated are: {names}")
     return found
-
-
-def _stream_of(knowledge: Known, column: str) -> str:
-    found = [name for name, own in knowledge.annotations.streams.items() if column in own]
-    return found[0] if len(found) == 1 else _only_stream(knowledge)
 
 
 def named(catalogue: Catalogue, knowledge: Known) -> Catalogue:
@@ -217,7 +161,7 @@ def lowered(
         read = _read(semantic.checked, name)
         for attribute, annotation in own.items():
             if attribute in read:
-                require(fields, attribute, annotation.type, _annotated(name))
+                require(fields, attribute, annotation.type, annotated(name))
     for lookup in semantic.lookups:
         if lookup.table.complete:
             continue
@@ -244,7 +188,7 @@ def _read(checked: Checked, stream: str) -> set[str]:
     return named.union(*(x.key for x in checked.lookups if isinstance(x, Lookup) and x.stream == stream))
 
 
-def _annotated(stream: str) -> str:
+def annotated(stream: str) -> str:
     return f"an annotated attribute of stream '{stream}'"
 
 
@@ -308,7 +252,7 @@ def with_known(frame: DataFrame, checked: Checked, columns: Mapping[str, str]) -
                 flag = _listed(lookup.table, columns[key])
                 if flag is None:
                     flag = sf.col(f"known_{number}")
-                    frame = _joined(frame, lookup.table, sf.col(_quoted(columns[key])), f"known_{number}")
+                    frame = _joined(frame, lookup.table, sf.col(quoted(columns[key])), f"known_{number}")
                 joined.append((key, entries, flag))
             flags.setdefault(lookup.variable, []).append((lookup.stream, flag))
         elif not lookup.key:
@@ -334,13 +278,13 @@ def count_strangers(checked: Checked, stream: str) -> Transform:
             is_known = _listed(all_keys, key)
             if is_known is None:
                 is_known = sf.col(f"known_{number}")
-                frame = _joined(frame, all_keys, sf.col(_quoted(key)), f"known_{number}")
-            of_it = (sf.col(_quoted(stream)) == name) & sf.col(_quoted(key)).isNotNull()
+                frame = _joined(frame, all_keys, sf.col(quoted(key)), f"known_{number}")
+            of_it = (sf.col(quoted(stream)) == name) & sf.col(quoted(key)).isNotNull()
             strange = strange | (of_it & ~is_known)
         if not tables:
             return frame
         frame = frame.observe(STRANGERS, sf.count_if(strange).alias(STRANGERS))
-        return frame.select(*map(_quoted, columns))
+        return frame.select(*map(quoted, columns))
 
     return transform
 
@@ -366,12 +310,12 @@ def _listed(table: Table, key: str) -> Column | None:
     if len(words) < len(keys) or len({type(value) for value in keys}) > 1:
         return None
     if not keys:
-        return _otherwise(table, sf.col(_quoted(key)))
+        return _otherwise(table, sf.col(quoted(key)))
     # As text, because each constant would be a call to the JVM.
-    is_listed = sf.expr(f"{_quoted(key)} IN ({', '.join(words)})")
+    is_listed = sf.expr(f"{quoted(key)} IN ({', '.join(words)})")
     if not table.otherwise and not table.rows.get((None,)):
         return is_listed  # of null it is not true
-    return sf.coalesce(~is_listed if table.otherwise else is_listed, _otherwise(table, sf.col(_quoted(key))))
+    return sf.coalesce(~is_listed if table.otherwise else is_listed, _otherwise(table, sf.col(quoted(key))))
 
 
 def _constant(value: Value) -> str | None:
@@ -381,7 +325,7 @@ def _constant(value: Value) -> str | None:
     return f"{value}L" if type(value) is int and value > INT64_MIN else None
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -390,13 +334,13 @@ def _joined(frame: DataFrame, table: Table, key: Column, flag: str) -> DataFrame
     usual, keys = bool(table.otherwise), _unusual(table)
     kind = _KINDS[type(keys[0])] if keys else st.StringType()
     schema = st.StructType([st.StructField(f"{flag}_key", kind), st.StructField(f"{flag}_found", st.BooleanType())])
-    known = _local(frame, [(value, not usual) for value in keys], schema)
+    known = local_table(frame, [(value, not usual) for value in keys], schema)
     joined = frame.join(sf.broadcast(known), on=key == sf.col(f"{flag}_key"), how="left")
     found = sf.coalesce(sf.col(f"{flag}_found"), _otherwise(table, key))
     return joined.withColumn(flag, found).drop(f"{flag}_key", f"{flag}_found")
 
 
-def _local(frame: DataFrame, rows: Sequence[tuple[object, ...]], schema: st.StructType) -> DataFrame:
+def local_table(frame: DataFrame, rows: Sequence[tuple[object, ...]], schema: st.StructType) -> DataFrame:
     """A small table for the executors. From Arrow it is a part of the plan; from a list it would be a job of Python."""
     columns = to_arrow_schema(schema)
     values = zip(*rows, strict=True) if rows else ([] for _ in columns)

@@ -1,8 +1,9 @@
 """Pattern matching for any DataFrame: `readings.transform(match("SELECT ... SEQ (?a, ?b) ..."))`.
 
 What Catalyst can do is left to Catalyst: columns that the query does not read are dropped, and so are rows that no
-variable's filters let through. What it cannot is the native matcher, over Arrow, in the executors: rows are brought
-together by the query's key, sorted by time, and matched as they stream by. streaming.py does it for streams.
+variable's filters let through; batch windows whose totals come out the same there are its own (windows.py). What it
+cannot is the native matcher, over Arrow, in the executors: rows are brought together by the query's key, sorted by
+time, and matched as they stream by. streaming.py does it for streams.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from cepheid.spark.meaning import matching_by
 from cepheid.spark.recovered import CAME
 from cepheid.spark.slices import in_slices, sliced
 from cepheid.spark.validate import Transform
+from cepheid.spark.windows import Totals
 
 if TYPE_CHECKING:
     from cepheid.app.known import Known
@@ -131,6 +133,10 @@ def _matched(frame: DataFrame, checked: Checked, columns: Columns, now: int, liv
     if meaning is not None:
         return _matched_by(events, checked, meaning, now, schema)
     left = without_settled(checked)
+    place = places(checked)
+    totals = Totals.of(left, lambda name: sf.col(place[name]))
+    if totals is not None:
+        return totals.matches(events, schema)
     gathered = _gather(events, left)
     return gathered.mapInArrow(matching(left, now, schema, by_slices="since" in gathered.columns), schema)
 

@@ -36,6 +36,7 @@ from cepheid.spark.archive import (
     check_writable,
     committed,
 )
+from cepheid.spark.enrichment import NOTHING, Enrichment
 from cepheid.spark.moved import follow_move
 from cepheid.spark.places import literal, local, normal
 from cepheid.spark.session import require_delta
@@ -86,9 +87,10 @@ def archive_files(
     *,
     files_per_batch: int = FILES_PER_BATCH,
     progress: OnProgress | None = None,
+    enrichment: Enrichment = NOTHING,
 ) -> Books:
     """Archives the files of a path (a file, a folder, a pattern) that are there now and were not archived before."""
-    run = ArchiveRun(spark, streams, path, file_format, archive, files_per_batch, progress, ends=True)
+    run = ArchiveRun(spark, streams, path, file_format, archive, files_per_batch, progress, enrichment, ends=True)
     return run.wait()
 
 
@@ -103,7 +105,7 @@ def archive_file_stream(
     progress: OnProgress | None = None,
 ) -> ArchiveRun:
     """Starts to archive the files of a path, those that are there and those that come, until the run is stopped."""
-    return ArchiveRun(spark, streams, path, file_format, archive, files_per_batch, progress, ends=False)
+    return ArchiveRun(spark, streams, path, file_format, archive, files_per_batch, progress, NOTHING, ends=False)
 
 
 def check_run(streams: Sequence[Stream], path: str | Path, file_format: Format, archive: Archive) -> None:
@@ -133,6 +135,7 @@ class ArchiveRun:
         archive: Archive,
         files_per_batch: int,
         progress: OnProgress | None,
+        enrichment: Enrichment,
         *,
         ends: bool,
     ) -> None:
@@ -142,6 +145,7 @@ class ArchiveRun:
         self._format = file_format
         self._validate = validate(streams, file_format)
         self._on_progress = progress
+        self._enrichment = enrichment
         self._progress = Progress(-1, 0, 0, 0)
         self._writer: str | None = None
         self._books = Books(archived={stream.name: 0 for stream in streams})
@@ -207,7 +211,8 @@ class ArchiveRun:
             validated = records.observe(tally, tallied).transform(self._validate)
         else:  # what comes in are files; their records are first seen behind `validate`
             validated = records.transform(self._validate).observe(tally, tallied)
-        counts = append_batch(validated, self._streams, self._archive, Batch(self._writer, number))
+        batch = Batch(self._writer, number)
+        counts = append_batch(validated, self._streams, self._archive, batch, enriched=self._enrichment())
         archived, letters = sum(counts.archived.values()), sum(counts.dead_letters.values())
         if archived or letters:
             read = int(tally.get["read"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -84,23 +84,30 @@ def read_file_stream(
     return _records(reader, path, file_format, _SOURCE, _CAME)
 
 
-def read_topic(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
+def read_topic(spark: SparkSession, brokers: str, topic: str, client: Iterable[tuple[str, str]] = ()) -> DataFrame:
     """The records of a topic of Kafka from its beginning, each once; the session needs the settings `with_kafka`.
+
+    `client` has further settings of Kafka's client.
 
     Raises BrokerAway where none answers. One that goes away later is asked for a minute; then the query fails.
     """
     check_brokers(brokers)
-    options = {
+    options = client_options(client) | {
         "kafka.bootstrap.servers": brokers,
         "subscribe": topic,
         "startingOffsets": "earliest",
         "failOnDataLoss": "true",
-        "kafka.default.api.timeout.ms": "60000",
     }
+    options.setdefault("kafka.default.api.timeout.ms", "60000")
     messages = spark.readStream.format("kafka").options(**options).load()
     source = f"concat('kafka://{topic.replace(chr(39), '')}/', partition, '/', offset) AS source"
     came = "named_struct('came', timestamp, 'part', lpad(partition, 10, '0'), 'number', offset)"
     return messages.selectExpr("coalesce(value, X'') AS raw", source, f"{came} AS {PLACE}")
+
+
+def client_options(client: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Settings of Kafka's client as Spark takes them."""
+    return {f"kafka.{name}": value for name, value in client}
 
 
 def check_brokers(brokers: str) -> None:

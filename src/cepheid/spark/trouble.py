@@ -17,8 +17,9 @@ _AWAY: Final = (
     "org.apache.kafka.common.errors.TimeoutException",
     "Timed out waiting for a node assignment",
     "No resolvable bootstrap urls",
-    "Failed to construct kafka",
 )
+#: What Kafka's client says that does not even begin.
+_UNSET: Final = ("Failed to construct kafka", "Failed to create new KafkaAdminClient")
 _CHANGED: Final = ("DELTA_SCHEMA_CHANGED", "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "STATE_STORE_VALUE_SCHEMA")
 #: What of Spark speaks with the process that plans what a stream reads of a data source in Python.
 _PLANNING: Final = "PythonStreamingSourceRunner"
@@ -38,7 +39,16 @@ def failure_of(query: StreamingQuery) -> str:
             "the Python process that plans what it reads has ended, as one does that is killed: see whether memory has "
             "run out. It goes on where it was"
         )
-    return str(failure)
+    return story_of(failure)
+
+
+def story_of(failure: Any) -> str:
+    """What Spark says of a failure, and the cause at its bottom, which PySpark leaves out."""
+    root = cause = getattr(failure, "_cause", None)
+    while cause is not None:
+        root, cause = cause, getattr(cause, "_cause", None)
+    said = str(failure)
+    return said if root is None or root._desc in said else f"{said}\nCaused by: {root._desc}"
 
 
 def is_of_newer_delta(story: str) -> bool:
@@ -54,6 +64,9 @@ def explained(story: str, checkpoint: str = "") -> str:
             f"a Delta table was written by a newer Delta than this one: {said} Read and write it with that version, or "
             "give the application another path"
         )
+    if any(sign in story for sign in _UNSET) and not any(sign in story for sign in _AWAY):
+        cause = story.rpartition("Caused by: ")[2].splitlines()
+        return f"Kafka's client can't do with its settings: {cause[0] if cause else said} Mend `options` or `brokers`"
     if any(sign in story for sign in _AWAY):
         return f"the broker of Kafka does not answer: {said} Start it, or mend `brokers`; it goes on where it was"
     if any(sign in story for sign in _CHANGED):

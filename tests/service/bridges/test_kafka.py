@@ -103,3 +103,16 @@ def test_offsets_that_a_topic_leaves_out(intake: Start, broker: str, tmp_path: P
     with KafkaBridge(KafkaSource("air", "gaps", broker), process.address) as bridge:
         wait_until(lambda: bridge.messages == 3)
     assert sensors(tmp_path) == ["D0", "D2", "D4"]
+
+
+def test_options_of_the_client(intake: Start, broker: str, tmp_path: Path) -> None:
+    """They reach it: what it does not know is refused."""
+    process = intake()
+    for options in ({"no.such": "1"}, {"security.protocol": "telegraph"}):
+        with pytest.raises(ValueError, match=f"options of 'optional': .*{next(iter(options))}"):
+            KafkaBridge(KafkaSource("air", "optional", broker, options=options), process.address).start()
+    make_topic(broker, "optional", 1)
+    send(broker, "optional", record(1))
+    source = KafkaSource("air", "optional", broker, options={"security.protocol": "plaintext"})
+    with KafkaBridge(source, process.address):
+        wait_until(lambda: sensors(tmp_path) == ["D1"])

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -32,6 +33,8 @@ class KafkaSource:
     topic: str
     brokers: str = "localhost:9092"
     group: str = "cepheid"
+    #: Further settings of the client, by librdkafka's names.
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 class KafkaBridge:
@@ -55,7 +58,14 @@ class KafkaBridge:
         self.stop()
 
     def start(self) -> Self:
-        """Begins to read; brokers that are not there yet are waited for."""
+        """Begins to read; brokers that are not there yet are waited for.
+
+        Raises ValueError if the client does not take its options.
+        """
+        try:
+            Consumer(self._settings()).close()
+        except KafkaException as error:
+            raise ValueError(f"options of '{self._source.topic}': {error.args[0].str()}") from error
         self._thread.start()
         return self
 
@@ -64,18 +74,20 @@ class KafkaBridge:
         self._stopping.set()
         self._thread.join()
 
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **self._source.options,
+            "bootstrap.servers": self._source.brokers,
+            "group.id": self._source.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "error_cb": self._troubled,
+        }
+
     def _run(self) -> None:
         while not self._stopping.is_set():
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": self._source.brokers,
-                    "group.id": self._source.group,
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "log_level": 0,
-                    "error_cb": self._troubled,
-                }
-            )
+            consumer = Consumer(self._settings())
             try:
                 consumer.subscribe([self._source.topic], on_assign=self._assigned, on_revoke=self._revoked)
                 while not self._stopping.is_set():
