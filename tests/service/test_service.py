@@ -252,6 +252,8 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
             assert f'cepheid_consumer_{counter}_total{{consumer="alarm"}} ' in page
             assert f'cepheid_stream_{counter}_total{{stream="air"}} ' in page
         assert 'cepheid_query_latency_seconds_count{query="strong"} 20' in page
+        assert 'cepheid_query_recovered_total{query="strong"} 0' in page
+        assert 'cepheid_query_delay_seconds_count{query="strong"} 0' in page
         spans = dict(
             re.findall(r'cepheid_query_latency_seconds\{query="strong",quantile="([0-9.]+)"\} ([0-9.]+)', page)
         )

@@ -147,6 +147,7 @@ pub fn matches_report(matches: &Matches) -> Json {
         "lost": counts.lost,
         "recovered": counts.recovered,
         "latency": summary(&matches.latency),
+        "delay": summary(&matches.delay),
     })
 }
 

@@ -50,6 +50,7 @@ _COUNTERS: Final = {
         "relative": "matches with events further apart than ALIGN says",
         "shed": "matches that were not delivered for that",
         "lost": "matches that were not read in time",
+        "recovered": "matches that were found late, or again, after there was no engine",
         "unknown": "events with a value of which the knowledge says nothing",
     },
     "levels": {
@@ -69,8 +70,14 @@ _INTAKE: Final = {
     "refused": "connections that were closed for what they sent",
     "full": "batches that had to wait for room on disk",
 }
-_LATENCIES: Final = {"consumers": "latency", "queries": "latency", "levels": "latency", "operators": "run"}
-_MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the arrival in the log to the delivery"}
+#: Of each kind of parts: histograms in its books, and what they are of.
+_LATENCIES: Final = (
+    ("consumers", "latency", "from the last push to the delivery"),
+    ("queries", "latency", "from the arrival in the log to the delivery, of matches that are not recovered"),
+    ("queries", "delay", "from the arrival in the log to the delivery, of matches that are recovered"),
+    ("levels", "latency", "from the last push to the delivery"),
+    ("operators", "run", "how long a run takes"),
+)
 _QUANTILES: Final = {"0.5": "p50_ns", "0.9": "p90_ns", "0.99": "p99_ns", "0.999": "p999_ns"}
 
 
@@ -105,10 +112,10 @@ def _lines(stats: Stats) -> Iterator[str]:
                 value = count_of(book, counter)
                 if value is not None:
                     yield f'{name}{{{label}="{_quoted(part)}"}} {value}'
-    for parts, key in _LATENCIES.items():
+    for parts, key, meaning in _LATENCIES:
         one = _one(parts)
         name = f"cepheid_{one}_{key}_seconds"
-        yield f"# HELP {name} {_MEANINGS.get(parts, 'from the last push to the delivery')}"
+        yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} summary"
         for part, book in stats.get(parts, {}).items():
             found = book.get(key)
