@@ -458,14 +458,15 @@ impl PyEngine {
         })
     }
 
-    /// The latencies of consumers, levels and queries and the run times of operators, as whole histograms by name; as JSON.
+    /// The latencies of consumers, levels and queries, the delays of recovered matches and the run times of operators, as whole
+    /// histograms by name; as JSON.
     fn histograms(&self, py: Python<'_>) -> PyResult<String> {
         guard(|| {
             let queries = lock(py, &self.queries);
-            let latencies = queries
+            let matches = queries
                 .iter()
-                .map(|(name, query)| (name.as_str(), &query.matches[query.number].latency));
-            Ok(histograms_report(self.engine.shared(), latencies))
+                .map(|(name, query)| (name.as_str(), &query.matches[query.number]));
+            Ok(histograms_report(self.engine.shared(), matches))
         })
     }
 

@@ -160,6 +160,27 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         assert any(row["recovered"] for row in rows)
 
 
+def test_a_query_that_is_removed_while_it_recovers_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """The other one is whole, and nothing stays in the log for the one that is gone; that goes on if it comes back."""
+    with forgetful(spark, tmp_path) as (supplier, events):
+        both = {"rising": on("spark", RISING), "taken": on("spark", TAKEN)}
+        app = application(tmp_path, **both)
+        kill_when_it_is_under_way(tmp_path, app)
+        with Pipeline(spark, app, say=lambda _: None) as pipeline:
+            changes = pipeline.apply(application(tmp_path, taken=both["taken"]))
+            assert changes == {"added": [], "removed": ["rising"], "changed": []}
+            events += more(supplier, 410, 450)
+            go_through(pipeline)
+            pipeline.tend()
+            assert not (tmp_path / "log" / "restored").exists()
+            taken = spark.read.format("delta").load(matches_table(archive_of(app), "taken"))
+            assert sorted(row["id"] for row in taken.collect()) == reference(app, "taken", events)
+            pipeline.apply(application(tmp_path, **both))
+            go_through(pipeline)
+        rising = spark.read.format("delta").load(matches_table(archive_of(app), "rising"))
+        assert sorted(row["id"] for row in rising.collect()) == reference(app, "rising", events)
+
+
 def kill_when_it_is_under_way(folder: Path, app: Application) -> None:
     """A pipeline of its own begins with what was brought back, and is killed in the middle of that."""
     command = [sys.executable, "-m", "cepheid.cli.main", "pipeline", "app.yaml"]

@@ -20,6 +20,7 @@ from cepheid.history.answer import query
 from cepheid.history.asked import asked
 from cepheid.history.boundary import Boundary, NotLazy, check_lazy, seeds
 from cepheid.history.damage import ArchiveDamaged
+from cepheid.history.explain import explained
 from cepheid.history.follow import Marks, follow
 from cepheid.language.parser import parse
 from cepheid.model.events import Event
@@ -121,6 +122,55 @@ def test_one_stream_in_order_with_each_match_once(spark: SparkSession, tmp_path:
         assert mark == {"complete": "2012-05-07T10:01:38.000000Z"}
         wanted = find_matches("native", asked(app, PAIR, BEGIN).question, events, BEGIN)
         assert [one["id"] for one in found] == [one.id for one in wanted]
+
+
+def test_what_is_live_is_judged_by_what_is_known_then(spark: SparkSession, tmp_path: Path) -> None:
+    """A sensor comes into the hall while the question goes on; what it sent before was judged before."""
+    text = f"SELECT ?e.flow {WITHIN} FILTER (?e.sensor = 's2') PATH {{ ?e p:from ?s . ?s p:in p:hall }}"
+    with plant(tmp_path) as (app, supplier):
+        supplier.push_many([air(2), air(3), air(20)])
+        supplier.flush()
+        answer = query(app, text, spark=spark, now=BEGIN)
+        (live,) = (line for line in explained(answer) if line.startswith("live "))
+        assert live == "live       with --follow, in the process that asks, over the log from offset 3 on"
+        came: list[str] = []
+        marked, over = threading.Event(), threading.Event()
+        options = {"on_mark": lambda mark: marked.set(), "stopped": over.is_set}
+        thread = threading.Thread(target=follow, args=(answer, came.append), kwargs=options)
+        thread.start()
+        assert marked.wait(120)
+        known = answer.asked.question.known
+        assert known is not None
+        before = known.knowledge.version
+        (tmp_path / "plant.ttl").write_text(f"{KNOWLEDGE} p:s2 p:in p:hall .")
+        deadline = time.monotonic() + 30
+        while known.knowledge.version == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        supplier.push_many([air(23), air(24), air(50)])
+        supplier.flush()
+        while not came and time.monotonic() < deadline:
+            time.sleep(0.02)
+        over.set()
+        thread.join(30)
+    assert [json.loads(line)["events"] for line in came] == [{"e": 23}]
+
+
+def test_a_clock_that_was_ahead_makes_the_others_late_in_every_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """From the log, archived, and followed, which ends at once: nothing of the range can come any more (rule E4)."""
+    ahead = Event("air", 900, BEGIN + 365 * UNITS["d"], {"sensor": "s0", "flow": 10.0})
+    with plant(tmp_path) as (app, supplier):
+        supplier.push_many([*map(air, range(30)), ahead, *map(air, range(30, 60))])
+        supplier.flush()
+        wanted = find_matches("native", asked(app, PAIR, BEGIN).question, list(map(air, range(30))), BEGIN)
+        assert len(wanted) > 5
+        for is_archived in (False, True):
+            if is_archived:
+                archive_all(spark, app)
+            answer = query(app, PAIR, spark=spark, now=BEGIN)
+            assert [one["id"] for one in answer] == [one.id for one in wanted]
+            came: list[str] = []
+            follow(answer, came.append)
+            assert [json.loads(line)["id"] for line in came] == [one.id for one in wanted]
 
 
 def test_an_idle_stream_lets_time_pass(spark: SparkSession, tmp_path: Path) -> None:

@@ -115,6 +115,10 @@ def test_archive_and_files_are_one(spark: SparkSession, tmp_path: Path) -> None:
 
     explained = ask(tmp_path, "rising", "--explain").stdout
     assert "chosen     hybrid" in explained
+    assert (
+        "\nlive       --follow would go on with the log, and air come from files; rising itself runs on Spark"
+        in explained
+    )
     assert "FROM `?p` CROSS JOIN `?q`" in explained
     assert "PartitionFilters: [isnotnull(day" in explained
     seconds = r"\d+\.\d s"

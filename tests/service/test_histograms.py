@@ -37,7 +37,7 @@ def test_an_engines_histograms_are_what_its_books_sum_up() -> None:
             engine.push("s", {"x": float(number)})
         assert engine.settle()
         found, books = engine.histograms(), engine.stats()
-    assert found.keys() == {"consumers", "levels", "operators", "queries"}
+    assert found.keys() == {"consumers", "delays", "levels", "operators", "queries"}
     for parts, key in (("consumers", "latency"), ("levels", "latency"), ("operators", "run")):
         for name, book in books[parts].items():
             spread = found[parts][name]

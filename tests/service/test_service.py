@@ -292,6 +292,8 @@ def test_the_page_for_prometheus_and_top(tmp_path: Path) -> None:
         counts = [int(count) for _, count in spans]
         assert counts == sorted(counts)
         assert counts[-1] == 20
+        assert 'cepheid_query_recovered_total{query="strong"} 0' in page
+        assert 'cepheid_query_delay_seconds_count{query="strong"} 0' in page
         for line in page.splitlines():
             assert line.startswith("# ") or re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.]+", line), line
         with pytest.raises(urllib.error.HTTPError, match="404"):

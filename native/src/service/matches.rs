@@ -38,8 +38,11 @@ pub struct Delivery {
 pub struct Matches {
     waiting: PiMutex<Waiting>,
     readers: Sleepers,
-    /// From the arrival in the log of the event that was read last, to the moment that a match is there to be read.
+    /// From the arrival in the log of the event that was read last, to the moment that a match is there to be read; of those that
+    /// are not recovered.
     pub latency: Histogram,
+    /// The same of those that are.
+    pub delay: Histogram,
 }
 
 /// What waits, and what became of the rest.

@@ -148,6 +148,7 @@ pub fn matches_report(matches: &Matches) -> Json {
         "lost": counts.lost,
         "recovered": counts.recovered,
         "latency": summary(&matches.latency),
+        "delay": summary(&matches.delay),
     })
 }
 
@@ -231,9 +232,9 @@ fn spreads<'n>(each: impl Iterator<Item = (&'n str, &'n Histogram)>) -> BTreeMap
     each.map(|(name, histogram)| (name, histogram.spread())).collect()
 }
 
-/// The latencies of an engine's consumers, levels and queries and the run times of its operators, as whole histograms by name; as JSON,
-/// written as it is: a tree of values would be many times as large.
-pub fn histograms_report<'q>(shared: &Shared, queries: impl Iterator<Item = (&'q str, &'q Histogram)>) -> String {
+/// The latencies of an engine's consumers, levels and queries, the delays of recovered matches and the run times of operators, as whole
+/// histograms by name; as JSON, written as it is: a tree of values would be many times as large.
+pub fn histograms_report<'q>(shared: &Shared, queries: impl Iterator<Item = (&'q str, &'q Matches)> + Clone) -> String {
     let graph = shared.graph();
     let spec = &graph.spec;
     let consumers = graph.parts.consumers.iter().zip(&spec.consumers);
@@ -249,7 +250,14 @@ pub fn histograms_report<'q>(shared: &Shared, queries: impl Iterator<Item = (&'q
             "operators",
             spreads(operators.map(|(one, said)| (&*said.name, &one.run_times))),
         ),
-        ("queries", spreads(queries)),
+        (
+            "queries",
+            spreads(queries.clone().map(|(name, matches)| (name, &matches.latency))),
+        ),
+        (
+            "delays",
+            spreads(queries.map(|(name, matches)| (name, &matches.delay))),
+        ),
     ]);
     serde_json::to_string(&found).unwrap_or_default()
 }

@@ -163,7 +163,7 @@ def command(
             from cepheid.history.explain import explained
 
             progress.erase()
-            click.echo("\n".join(explained(answer)))
+            click.echo("\n".join(explained(answer, name)))
         elif rehearses:
             with _watching(progress, spark, answer) as watch:
                 lines = list(report(answer, zone, watch.note))

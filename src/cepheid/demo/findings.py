@@ -118,7 +118,7 @@ class Findings:
 
 def latencies(stats: Mapping[str, Any], order: Sequence[str], queries: Mapping[str, str]) -> Iterator[str]:
     """From when an event came in to when what was made of it went out: a line a level of the graph, and a line a query
-    of the service, whose levels are given."""
+    of the service, whose levels are given; of what was made live."""
     found = [(level, "graph", stats["levels"][level]) for level in order if level in stats["levels"]]
     found += [(level, name, stats["queries"][name]) for name, level in queries.items() if name in stats["queries"]]
     yield f"{'level':16} {'of':16} {'median':>13} {'p99':>13}"

@@ -41,6 +41,8 @@ _KILL_AT: Final = 0.5
 #: Seconds between two words on how far it is, and until Spark must have come to the log's end.
 _WORD: Final = 5.0
 _CATCH_UP: Final = 180.0
+#: The part of the pipeline that reads what is no event.
+DEAD: Final = "dead letters"
 
 Say = Callable[[str], object]
 
@@ -77,6 +79,8 @@ class Demo:
         plan = self._app.plan()
         self._engines = {name: plan.placement[name].engine for name in self._app.graph.queries}
         self._found = {name: Found() for name in (*self._engines, DEMAND_RESPONSE)}
+        #: Of the matches that consumers got late, in microseconds.
+        self._delays: list[int] = []
         with ExitStack() as parts:
             self._start(path, parts)
             # From a whole second on: after the queries were registered, which see what comes then (rule Q5).
@@ -156,17 +160,27 @@ class Demo:
         graph = self._app.graph
         queries = {name: graph.levels[graph.level_of(query.level)] for name, query in graph.queries.items()}
         yield from latencies(stats, graph.levels, queries)
+        yield self._late()
         yield ""
         if books is not None:
             yield books.words()
         seconds = time.monotonic() - self._began
         yield f"What is wrong on the campus is in {self.folder / 'truth.json'}. Done in {seconds:.0f} s."
 
+    def _late(self) -> str:
+        """What the consumers of the fast lane noticed of the kill."""
+        if not self._delays:
+            return "No match came late: all were there when the engine was killed, or after it"
+        longest = max(self._delays) / 1e3
+        return f"{len(self._delays):,} matches came late, since there was no engine: up to {longest:,.0f} ms"
+
     def _listen(self, query: str) -> ConsumerClient:
         client = ConsumerClient(consumers_address(self._app), query)
 
         def hear(match: Received) -> None:
             self._found[query].live.add(str(match.id))
+            if match.delay is not None:
+                self._delays.append(match.delay)
 
         client.call(hear)
         return client
@@ -244,17 +258,14 @@ class Demo:
         self.say(f"another one is where it was after {(time.monotonic() - began) * 1e3:,.0f} ms")
 
     def _settle(self) -> None:
-        """Waits until each part of the pipeline has read the whole log."""
-        from cepheid.service.supervisor import PIPELINE
-
+        """Waits until each part of the pipeline has read what is in the log now; the fan may go on beyond."""
         deadline, said = time.monotonic() + _CATCH_UP, time.monotonic()
-        told = self._log / PIPELINE
-        began = time.time()
+        through = Through(extent(self._log).end, time.time())
         while True:
             self._pipeline.check()
-            status = json.loads(told.read_text())
-            behind = [part for part in status["parts"] if part["lag"] != 0]
-            if status["time"] > began and not behind:
+            status = through.look(self._log, time.time())
+            behind = through.behind(status)
+            if status["time"] > through.since and not behind:
                 return
             words = ", ".join(_how(part) for part in behind)
             if time.monotonic() > deadline:
@@ -289,6 +300,37 @@ class Demo:
         self.say(f"or: cepheid query {path} overcooled --format table")
         clock.start(clock.now + 365 * 24 * 60 * MINUTE, 1.0)
         serve()
+
+
+@dataclass
+class Through:
+    """Whether the pipeline has read a log up to an end, while that may go on.
+
+    The pipeline says how far each part is behind the log's end, but not where that was. It was no earlier than where
+    the log ended when the pipeline spoke before: what it says now, it has found out since.
+    """
+
+    end: int
+    since: float
+    _ends: list[tuple[float, int]] = field(default_factory=list)
+    _spoke: float = 0.0
+    _before: float = 0.0
+
+    def look(self, log: Path, now: float) -> dict[str, Any]:
+        """What the pipeline has said last."""
+        from cepheid.service.supervisor import PIPELINE
+
+        self._ends.append((now, extent(log).end))
+        status: dict[str, Any] = json.loads((log / PIPELINE).read_text())
+        if status["time"] != self._spoke:
+            self._before, self._spoke = self._spoke, status["time"]
+        return status
+
+    def behind(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The parts that are not through."""
+        grown = max((end for at, end in self._ends if at <= self._before), default=self.end) - self.end
+        # Dead letters have a log of their own, which is silent.
+        return [p for p in status["parts"] if p["lag"] is None or p["lag"] > (0 if p["name"] == DEAD else grown)]
 
 
 def _how(part: dict[str, Any]) -> str:

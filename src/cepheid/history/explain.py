@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from cepheid.history.answer import Answer
 from cepheid.history.cost import Strategy
+from cepheid.history.follow import hindrance_of
 from cepheid.history.frames import Layout
 from cepheid.history.rewrite import rewritten_of
 from cepheid.history.sql import NotExact, expression, quoted
@@ -20,16 +21,18 @@ from cepheid.model.streams import Stream
 from cepheid.model.time import MAX_INSTANT, MIN_INSTANT, format_duration, format_instant
 from cepheid.plan.division import is_alone
 from cepheid.plan.implied import implied
+from cepheid.plan.placement import place
 
 
-def explained(answer: Answer) -> Iterator[str]:
-    """The lines of the explanation."""
+def explained(answer: Answer, name: str | None = None) -> Iterator[str]:
+    """The lines of the explanation; with the name that the application has for the query, if it was asked by that."""
     times, choice = answer.asked.times, answer.choice
     yield f"asked      {format_instant(times.low)} to {format_instant(times.high)}, {', '.join(answer.layout.names)}"
     key = [" = ".join(dict.fromkeys(part.values())) for part in answer.layout.keys]
     yield f"key        {', '.join(key) or _without_key(answer.layout)}"
     yield f"chosen     {answer.strategy}" + (" (as asked for)" if answer.wanted == answer.strategy else "")
     yield f"why        {choice.reason}"
+    yield f"live       {_live(answer, name)}"
     for estimate in choice.estimates:
         yield ""
         events = f"about {estimate.events:,} events, {estimate.related:,} of them related to others"
@@ -41,6 +44,19 @@ def explained(answer: Answer) -> Iterator[str]:
     for name, why in choice.impossible.items():
         yield ""
         yield f"{name}: not possible, it can't give {why} exactly"
+
+
+def _live(answer: Answer, name: str | None) -> str:
+    """Where what comes is related to others, of this question and of the query that the application has."""
+    hindrance, tail = hindrance_of(answer), answer.past.tail
+    if hindrance is None and tail is not None:
+        text = f"with --follow, in the process that asks, over the log from offset {tail.end} on"
+    else:
+        text = f"--follow would go on with the log, and {hindrance}"
+    if name is not None:
+        engine = place(answer.asked.app.graph)[name].engine
+        text += f"; {name} itself runs {'in the service' if engine == 'service' else 'on Spark'}, for its own readers"
+    return text
 
 
 def _without_key(layout: Layout) -> str:

@@ -4,6 +4,11 @@ R = R_D + R_boundary + R_S. The boundary is a time: the query's watermark W when
 final, because the log marks everything that comes too late for it: those matches are the archive's. The others, from W
 on, are found live, by a matcher that goes on with the log from the offset where the past ended; what they need of the
 past, boundary.py says. So nothing is missing and nothing there twice, whatever gap lies between archive and log.
+
+The live matcher is in the process that asks, also where a query of the application is asked that runs in the service or
+on Spark. What comes from there is in the order in which it is found, without a word on how far it is complete; it may
+be shed, and it ends with its engine. From the log it is what `cepheid match` gives, whatever else is down. PATHs are
+judged by what is known when an event comes, as they are there.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ import heapq
 import json
 import time as clock
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from cepheid.app.live import LiveMatcher
 from cepheid.app.question import ask
 from cepheid.history.answer import Answer, Done
 from cepheid.history.archiving import CONSUMER
@@ -22,6 +29,7 @@ from cepheid.history.boundary import Boundary, check_lazy, reach, seeds, since
 from cepheid.history.past import past_of
 from cepheid.history.tail import Tail
 from cepheid.history.times import Times
+from cepheid.knowledge.follow import Follower
 from cepheid.language.output import MatchPrinter
 from cepheid.model.matches import Match
 from cepheid.model.time import MIN_INSTANT, format_instant
@@ -82,12 +90,10 @@ def follow(
     archive is given time. Raises NothingToFollow, and NotLazy.
     """
     past, asked = answer.past, answer.asked
-    from_files = {s.name for given in file_inputs(asked.app) for s in given.streams}
-    if past.tail is None or from_files & set(asked.streams):
-        raise NothingToFollow(
-            f"--follow goes on with the log of '{asked.app.name}'; "
-            + (f"{', '.join(asked.streams)} come from files" if past.tail is not None else "it has none yet: start it")
-        )
+    hindrance = hindrance_of(answer)
+    if hindrance is not None:
+        raise NothingToFollow(f"--follow goes on with the log of '{asked.app.name}'; {hindrance}")
+    assert past.tail is not None
     if boundary == "lazy":
         check_lazy(asked.checked.query)
         if past.archive is None:
@@ -106,6 +112,20 @@ def follow(
     on_mark(split)
     way: _Way = Seeded(answer, split) if boundary == "seeded" else Lazy(answer, past.tail, split, gap)
     _live(answer, past.tail, marks, way, on_line, on_mark, stopped)
+
+
+def hindrance_of(answer: Answer) -> str | None:
+    """Why an answer can't go on with what comes; None if it can."""
+    app, streams = answer.asked.app, answer.asked.streams
+    from_files = {s.name for given in file_inputs(app) for s in given.streams}
+    if from_files & set(streams):
+        return f"{', '.join(streams)} come from files"
+    if answer.past.tail is not None:
+        return None
+    service = app.sections.service
+    if service is None or service.log is None:
+        return "it has none: add `service: {log: {path: data/log}}`"
+    return "it has none yet: start `cepheid service`"
 
 
 def _now() -> int:
@@ -129,7 +149,7 @@ class _Way(Protocol):
     #: From when on matches are live.
     split: int
 
-    def primed(self, matcher: Matcher) -> None:
+    def primed(self, matcher: Matcher | LiveMatcher) -> None:
         """Gives a matcher the events that it begins with."""
 
     def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
@@ -147,7 +167,7 @@ class Seeded:
         self.split = split
         self._answer = answer
 
-    def primed(self, matcher: Matcher) -> None:
+    def primed(self, matcher: Matcher | LiveMatcher) -> None:
         matcher.push(seeds(self._answer, self.split))
 
     def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
@@ -166,7 +186,7 @@ class Lazy:
         #: What the archive must have, and from when on it is asked.
         self._wanted: tuple[int, int] | None = None
 
-    def primed(self, matcher: Matcher) -> None:
+    def primed(self, matcher: Matcher | LiveMatcher) -> None:
         matcher.push(since(self._answer, self.split))
 
     def passed(self, lines: Iterable[str], mark: int | None, offset: int) -> tuple[list[str], int | None]:
@@ -221,9 +241,14 @@ def _live(
     stopped: Callable[[], bool],
 ) -> None:
     asked = answer.asked
+    original, known = asked.question.original, asked.question.known
     # Lowered anew: what the archive's events were looked up by is not all that can come.
-    question = ask(asked.question.original, asked.question.known)
-    matcher = Matcher(question.checked, asked.now, eager=True, semantic=question.filter())
+    question = ask(original, known)
+    matcher: Matcher | LiveMatcher
+    if known is None or question.semantic is None:
+        matcher = Matcher(question.checked, asked.now, eager=True)
+    else:
+        matcher = LiveMatcher(original, known, asked.now, eager=True)
     printer = MatchPrinter(question.checked)
 
     told = way.split
@@ -241,14 +266,17 @@ def _live(
     way.primed(matcher)
     last = way.split
     show(matcher.advance(last), last, tail.end)
-    with LogReader(tail.log.folder, tail.end, durable_only=True) as reader:
+    with ExitStack() as running:
+        reader = running.enter_context(LogReader(tail.log.folder, tail.end, durable_only=True))
+        if known is not None and isinstance(matcher, LiveMatcher):  # the past was judged by what was known before
+            running.enter_context(Follower(known.knowledge))
         while last <= asked.times.high and not stopped():
             logged = reader.read(_PATIENCE)
             now = _now()
-            for one in logged:
-                if one.event.stream in marks.lateness and not one.late and not one.duplicate:
-                    matcher.push([one.event])
-                    marks.note(one.event.stream, one.event.time, now)
+            events = [o.event for o in logged if o.event.stream in marks.lateness and not o.late and not o.duplicate]
+            matcher.push(events)
+            for event in events:
+                marks.note(event.stream, event.time, now)
             mark = marks.watermark(now)
             last = last if mark is None else max(last, mark)
             show(matcher.advance(last), last, reader.offset)

@@ -33,7 +33,8 @@ class Follower:
         self.knowledge = knowledge
         self._on_fault = on_fault
         self._ended = threading.Event()
-        self._seen = self._states()
+        #: As the files were when they were last read, if that is known: they may have changed since they were loaded.
+        self._seen: dict[Path, tuple[int, int]] | None = None
         self._thread = threading.Thread(target=self._run, name="knowledge", daemon=True)
         self._thread.start()
 

@@ -198,6 +198,7 @@ def _past_text(described: Described) -> Iterator[str]:
         return
     yield ""
     yield "Back in time: strategies. `cepheid query APP NAME --explain` has SQL, plan and cost of each, and the choice"
+    yield "And on, with what comes: `--follow`, over the log, in the process that asks, wherever NAME itself runs"
     width = max(map(len, described["past"]))
     for name, strategies in described["past"].items():
         possible = ", ".join(strategy for strategy, hindrance in strategies.items() if hindrance is None)

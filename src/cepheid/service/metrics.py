@@ -51,7 +51,7 @@ _COUNTERS: Final = {
         "relative": "matches with events further apart than ALIGN says",
         "shed": "matches that were not delivered for that",
         "lost": "matches that were not read in time",
-        "recovered": "matches that were found late, because there was no engine when their events came",
+        "recovered": "matches that were found late, or again, after there was no engine",
         "unknown": "events with a value of which the knowledge says nothing",
     },
     "levels": {
@@ -90,8 +90,14 @@ _INTAKE: Final = {
     "refused": "connections that were closed for what they sent",
     "full": "batches that had to wait for room on disk",
 }
-_LATENCIES: Final = {"consumers": "latency", "queries": "latency", "levels": "latency", "operators": "run"}
-_MEANINGS: Final = {"operators": "how long a run takes", "queries": "from the arrival in the log to the delivery"}
+#: Of what there are histograms: how they and their parts are called in the books, and what they are of.
+_LATENCIES: Final = (
+    ("consumers", "consumers", "latency", "from the last push to the delivery"),
+    ("queries", "queries", "latency", "from the arrival in the log to the delivery, of matches that are not recovered"),
+    ("delays", "queries", "delay", "from the arrival in the log to the delivery, of matches that are recovered"),
+    ("levels", "levels", "latency", "from the last push to the delivery"),
+    ("operators", "operators", "run", "how long a run takes"),
+)
 #: The bounds of the histograms' buckets in nanoseconds: 10, 20, 50 microseconds and so on, to 10 seconds.
 _BOUNDS: Final = (*(step * 10**power for power in range(4, 10) for step in (1, 2, 5)), 10**10)
 #: A connection that says nothing for so many seconds is closed: each has a thread.
@@ -136,12 +142,12 @@ def _lines(stats: Stats) -> Iterator[str]:
                     value = count_of(book, counter)
                     if value is not None:
                         yield f'{name}{{{label}="{_quoted(part)}"}} {value}'
-    for parts, key in _LATENCIES.items():
+    for kind, parts, key, meaning in _LATENCIES:
         one = _one(parts)
         name = f"cepheid_{one}_{key}_seconds"
-        yield f"# HELP {name} {_MEANINGS.get(parts, 'from the last push to the delivery')}"
+        yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} histogram"
-        for part, found in stats.get("histograms", {}).get(parts, {}).items():
+        for part, found in stats.get("histograms", {}).get(kind, {}).items():
             label = f'{one}="{_quoted(part)}"'
             for bound, count in zip(_BOUNDS, within(found["buckets"], _BOUNDS), strict=True):
                 yield f'{name}_bucket{{{label},le="{bound / 1e9:g}"}} {count}'

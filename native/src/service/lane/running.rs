@@ -338,8 +338,12 @@ impl Running {
                 let marks = if is_stale { STALE } else { 0 }
                     | if is_apart { RELATIVE } else { 0 }
                     | if delay.is_some() { RECOVERED } else { 0 };
-                if let Some(arrival) = arrival {
-                    self.matches[number].latency.record(self.steps.since(arrival));
+                // What is found late, or again, tells how long there was no engine, and not how long this one takes.
+                let matches = &self.matches[number];
+                match (delay, arrival) {
+                    (Some(delay), _) => matches.delay.record((delay as u64).saturating_mul(1_000)),
+                    (None, Some(arrival)) => matches.latency.record(self.steps.since(arrival)),
+                    (None, None) => {}
                 }
                 let delivery = Arc::new(Delivery {
                     found,
