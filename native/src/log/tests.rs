@@ -101,34 +101,6 @@ fn segments_are_rolled_and_read_across() {
     log.tail().remove();
 }
 
-/// The kernel brings in pages around the one that is read, and so some that had been let go of.
-#[test]
-fn who_follows_a_log_holds_little_of_it() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let unsynced = Options {
-        durability: Durability::None,
-        ..options()
-    };
-    let mut log = open(folder.path(), unsynced);
-    let mut follower = Follower::open(folder.path(), From::First, false).unwrap();
-    while log.bytes() < 16 << 20 {
-        append(&mut log, 256).unwrap();
-        while follower.advance().unwrap() {}
-    }
-    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut lines = maps.lines();
-    let mut held = 0;
-    while lines
-        .by_ref()
-        .any(|line| line.contains(folder.path().to_str().unwrap()) && line.contains("r--s"))
-    {
-        let rss = lines.by_ref().find_map(|line| line.strip_prefix("Rss:")).unwrap();
-        held += rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
-    }
-    assert!((1..=512).contains(&held), "{held} kB");
-    log.tail().remove();
-}
-
 #[test]
 fn a_tail_that_is_torn_anywhere_is_cut() {
     let folder = tempfile::tempdir().unwrap();

@@ -254,10 +254,7 @@ pub fn histograms_report<'q>(shared: &Shared, queries: impl Iterator<Item = (&'q
             "queries",
             spreads(queries.clone().map(|(name, matches)| (name, &matches.latency))),
         ),
-        (
-            "delays",
-            spreads(queries.map(|(name, matches)| (name, &matches.delay))),
-        ),
+        ("delays", spreads(queries.map(|(name, matches)| (name, &matches.delay)))),
     ]);
     serde_json::to_string(&found).unwrap_or_default()
 }
