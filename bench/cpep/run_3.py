@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -48,7 +49,8 @@ def measure(form: Form, out: Path) -> Report:
             name: fmean(r.service_cpu if of == "cpu" else r.mean_ms("low") for r in at[place])
             for name, at in runs.items()
         }
-        return 1 - values["shared"] / values["not shared"]
+        # In a moment the kernel may have counted none.
+        return 1 - values["shared"] / values["not shared"] if values["not shared"] else math.nan
 
     report.bars.append(
         Bar(f"CPU of the service saved, {CPU_AT} units", 100 * saved(CPU_AT, "cpu"), 20, "at_least", "%")

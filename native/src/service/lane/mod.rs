@@ -23,7 +23,7 @@ use crate::service::matches::Matches;
 use crate::service::reads::{Read, Reads};
 use crate::service::recorder::Track;
 use crate::service::restart::{Marks, Point};
-use crate::service::scheduling::{LevelPolicy, now};
+use crate::service::scheduling::LevelPolicy;
 
 use group::groups;
 use running::Running;
@@ -161,7 +161,6 @@ impl Lane {
             stop: Arc::clone(&stop),
             reads,
             is_loud,
-            began: now(),
             end,
             arrived: None,
             since,

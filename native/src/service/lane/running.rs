@@ -48,8 +48,7 @@ pub(super) struct Running {
     pub(super) reads: Reads,
     /// By query, whether all that it finds now is new to who reads it.
     pub(super) is_loud: Vec<bool>,
-    /// When the lane began, microseconds; and where the log ended then. What came before that is recovered.
-    pub(super) began: i64,
+    /// Where the log ended when the lane began. What came before that is recovered; clocks, which may step, can't tell.
     pub(super) end: u64,
     /// When the batch that was read last came to the log.
     pub(super) arrived: Option<i64>,
@@ -320,10 +319,8 @@ impl Running {
         let (steady, now) = ((monotonic() / 1_000) as i64, now());
         self.steps.look(steady, now);
         // What came before the lane began would have been found then.
-        let delay = self
-            .arrived
-            .filter(|came| *came < self.began)
-            .map(|came| now.saturating_sub(came).max(0));
+        let came_before = self.arrived.filter(|_| offset <= self.end);
+        let delay = came_before.map(|came| now.saturating_sub(came).max(0));
         for (place, found) in group.standing.advance(Some(watermark)) {
             let number = group.queries[place];
             let query = &self.spec.queries[number];
