@@ -190,6 +190,7 @@ def test_one_acknowledges_and_others_listen(tmp_path: Path) -> None:
             began = json.loads(lines.readline())["acks"]
             stream.sendall(struct.pack("<IB3xQ", 16, 4, began) + struct.pack("<IB3xQ", 16, 4, began + 1))
             assert lines.read() == b"", "nothing was given that it could have handled"
+        until(lambda: outlet.stats()["delivered"]["rising"]["clients"] == 0)
         found: dict[str, list[object]] = {"listening": [], "before": [], "after": []}
 
         def collect(name: str, place: Path | None) -> ConsumerClient:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 def until(is_so: Callable[[], object], seconds: float = 60) -> None:
     """Waits until it is so; it fails if that takes too long."""
     deadline = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < deadline:
+    # What was so once may not be so for long.
+    while not is_so():
+        assert time.monotonic() < deadline, f"it was not so within {seconds:g} s"
         time.sleep(0.005)
-    assert is_so()
