@@ -402,9 +402,11 @@ fn clear_away(shared: &Shared, control: &mut Control) {
 
 /// Ends a level that nobody can push to any more; what was pushed at the last moment goes where its stream is now.
 fn end_level(shared: &Shared, graph: &Graph, place: &Place) {
-    let before = std::mem::take(&mut place.level.state.lock().before);
+    let mut state = place.level.state.lock();
+    let before = std::mem::take(&mut state.before);
     for input in before.iter().chain([&place.input]) {
-        while let Some(token) = input.pop() {
+        // SAFETY: the level is locked.
+        while let Some(token) = unsafe { input.pop() } {
             match graph.producer(token.ring()) {
                 Some(Producer {
                     source: Source::Stream(stream),
@@ -415,6 +417,7 @@ fn end_level(shared: &Shared, graph: &Graph, place: &Place) {
             }
         }
     }
+    drop(state);
     place.level.end();
 }
 

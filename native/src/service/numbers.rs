@@ -7,11 +7,12 @@ use crate::service::atomics::{AtomicU32, AtomicUsize, Ordering};
 #[repr(align(64))]
 struct Apart<T>(T);
 
-/// A bounded queue of numbers, for any threads, in which nobody ever waits for another.
+/// A bounded queue of numbers that any threads push and one at a time pops, in which nobody ever waits for another.
 ///
 /// Each place has a turn: place p takes its first push at turn p and is ready to be popped at p + 1. A push that was
 /// interrupted midway hides what was pushed behind it, until it is complete; whoever pops meanwhile finds the queue empty
-/// instead of waiting, as it may be what keeps the other from going on.
+/// instead of waiting, as it may be what keeps the other from going on. Those who pop have a lock for other reasons, so that
+/// popping needs no atomic operation that others would have to wait for.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     places: Box<[(AtomicUsize, AtomicU32)]>,
@@ -66,29 +67,21 @@ impl Numbers {
     }
 
     /// The next number.
+    ///
+    /// # Safety
+    /// No other thread pops at the same time, and what the last one did is seen here, as by a lock that both had.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<u32> {
-        let mut head = self.head.0.load(Ordering::Relaxed);
-        loop {
-            let (turn, place) = &self.places[head & self.mask];
-            let next = head.wrapping_add(1);
-            let ahead = turn.load(Ordering::Acquire).wrapping_sub(next) as isize;
-            if ahead < 0 {
-                return None;
-            }
-            let taken = ahead == 0
-                && self
-                    .head
-                    .0
-                    .compare_exchange_weak(head, next, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok();
-            if taken {
-                let number = place.load(Ordering::Relaxed);
-                turn.store(head.wrapping_add(self.mask + 1), Ordering::Release);
-                return Some(number);
-            }
-            head = self.head.0.load(Ordering::Relaxed);
+    pub(crate) unsafe fn pop(&self) -> Option<u32> {
+        let head = self.head.0.load(Ordering::Relaxed);
+        let next = head.wrapping_add(1);
+        let (turn, place) = &self.places[head & self.mask];
+        if turn.load(Ordering::Acquire) != next {
+            return None;
         }
+        let number = place.load(Ordering::Relaxed);
+        turn.store(head.wrapping_add(self.mask + 1), Ordering::Release);
+        self.head.0.store(next, Ordering::Relaxed);
+        Some(number)
     }
 
     /// Whether there is nothing to pop now.
@@ -114,7 +107,7 @@ mod tests {
     fn every_number_is_popped_once_and_those_of_a_thread_in_order() {
         let queue = Numbers::new(8);
         let each = 30_000_u32;
-        let popped = AtomicU32::new(0);
+        let (popped, turn) = (AtomicU32::new(0), std::sync::Mutex::new(()));
         let found: Vec<Vec<u32>> = std::thread::scope(|scope| {
             for thread in 0..2 {
                 let queue = &queue;
@@ -131,7 +124,11 @@ mod tests {
                     scope.spawn(|| {
                         let mut found = Vec::new();
                         while popped.load(Ordering::Relaxed) < 2 * each {
-                            match queue.pop() {
+                            let one_at_a_time = turn.lock().unwrap();
+                            // SAFETY: under the lock.
+                            let next = unsafe { queue.pop() };
+                            drop(one_at_a_time);
+                            match next {
                                 Some(number) => {
                                     popped.fetch_add(1, Ordering::Relaxed);
                                     found.push(number);
@@ -174,9 +171,11 @@ mod loom_tests {
                     thread::spawn(move || assert!(queue.push(number)))
                 })
                 .into();
-            let early = queue.pop();
+            // SAFETY: only this thread pops.
+            let pop = || unsafe { queue.pop() };
+            let early = pop();
             pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
-            let mut found: Vec<u32> = early.into_iter().chain(std::iter::from_fn(|| queue.pop())).collect();
+            let mut found: Vec<u32> = early.into_iter().chain(std::iter::from_fn(pop)).collect();
             found.sort_unstable();
             assert_eq!(found, [7, 9]);
         });

@@ -132,8 +132,10 @@ impl Working {
 
 /// The next supplier event of a level whose lock is held.
 pub(super) fn pop_input(place: &Place, state: &State) -> Option<Token> {
-    let older = state.before.iter().find_map(|input| input.pop());
-    older.or_else(|| place.input.pop())
+    // SAFETY: the caller has locked the level.
+    let pop = |input: &InputQ| unsafe { input.pop() };
+    let older = state.before.iter().find_map(|input| pop(input));
+    older.or_else(|| pop(&place.input))
 }
 
 pub(super) fn has_input(place: &Place, state: &State) -> bool {

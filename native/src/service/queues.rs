@@ -6,7 +6,8 @@ use crate::service::atomics::{AtomicU32, Ordering};
 use crate::service::numbers::Numbers;
 use crate::service::store::Token;
 
-/// Supplier events that were not taken yet, first come first taken; for any suppliers and workers, who never wait.
+/// Supplier events that were not taken yet, first come first taken; for any suppliers, who never wait, and one worker at a time,
+/// which has its level's lock.
 ///
 /// A stream either queues its events, or keeps one, which a newer one replaces in its place (rule G5). The rings of the
 /// streams bound how many can wait, so with room for all of them it is never full.
@@ -67,9 +68,13 @@ impl InputQ {
     }
 
     /// The next event.
+    ///
+    /// # Safety
+    /// The caller has the lock of the level whose queue this is, or the queue to itself.
     #[inline]
-    pub fn pop(&self) -> Option<Token> {
-        let found = self.order.pop()?;
+    pub unsafe fn pop(&self) -> Option<Token> {
+        // SAFETY: that lock is the one that whoever pops has.
+        let found = unsafe { self.order.pop() }?;
         let raw = match self.kept.get(found as usize) {
             Some(kept) => kept.swap(0, Ordering::AcqRel),
             None => found,
@@ -282,6 +287,7 @@ mod tests {
     use super::*;
     use crate::service::books::Fate;
     use crate::service::store::{Head, Store};
+    use crate::service::sync::PiMutex;
 
     fn event(store: &Store, ring: usize, begin: i64) -> Token {
         let head = Head {
@@ -316,7 +322,8 @@ mod tests {
             panic!("there was room")
         };
         assert_eq!(begin(&store, refused), 6);
-        let taken: Vec<i64> = std::iter::from_fn(|| queue.pop())
+        // SAFETY: nobody else has the queue.
+        let taken: Vec<i64> = std::iter::from_fn(|| unsafe { queue.pop() })
             .map(|token| begin(&store, token))
             .collect();
         assert_eq!(taken, [3, 2, 4, 5]);
@@ -329,7 +336,7 @@ mod tests {
         let store = Store::new([(64, 64)]);
         let queue = InputQ::new(1, 1);
         let (each, suppliers) = (20_000_i64, 2);
-        let ended = AtomicU32::new(0);
+        let (ended, level) = (AtomicU32::new(0), PiMutex::new(()));
         let total = (each * suppliers) as u32;
         std::thread::scope(|scope| {
             for supplier in 0..suppliers {
@@ -345,10 +352,14 @@ mod tests {
                 });
             }
             for _ in 0..2 {
-                let (store, queue, ended) = (&store, &queue, &ended);
+                let (store, queue, ended, level) = (&store, &queue, &ended, &level);
                 scope.spawn(move || {
                     while ended.load(Ordering::Relaxed) < total {
-                        match queue.pop() {
+                        let locked = level.lock();
+                        // SAFETY: under the lock.
+                        let next = unsafe { queue.pop() };
+                        drop(locked);
+                        match next {
                             Some(token) => {
                                 store.release(token, Fate::Used);
                                 ended.fetch_add(1, Ordering::Relaxed);
@@ -449,12 +460,14 @@ mod loom_tests {
                 })
                 .collect();
             let mut taken = 0;
-            if let Some(token) = shared.0.pop() {
+            // SAFETY: only this thread pops.
+            let pop = || unsafe { shared.0.pop() };
+            if let Some(token) = pop() {
                 shared.1.forget(token);
                 taken += 1;
             }
             let replaced: i32 = pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum();
-            while let Some(token) = shared.0.pop() {
+            while let Some(token) = pop() {
                 shared.1.forget(token);
                 taken += 1;
             }
