@@ -268,6 +268,29 @@ def test_an_operator_that_never_returns_is_named(capfd: pytest.CaptureFixture[st
     assert re.search(r"operator 'sleeper' has not returned for \d+ ms", capfd.readouterr().err)
 
 
+def test_what_a_worker_has_to_share_does_not_wait_for_an_operator_that_hangs() -> None:
+    build = Builder("b", levels=["high", "low"])
+    stream = build.stream("s", {"x": "float"})
+    release = threading.Event()
+    hot = build.filter("hot", stream, where="?e.x >= 0")
+    build.consumer("urgent", hot, level="high")
+    build.consumer("bad", build.python("sleeper", stream, output={"x": "int"}), level="high")
+    build.consumer("shared", build.filter("cold", hot, where="?e.x >= 0"), level="low")
+    sleeper = {"sleeper": lambda event: release.wait() and None if event["x"] > 1 else None}
+    with Engine(build.build(), functions=sleeper, cores=1) as engine:
+        # It has always returned soon, so that its worker keeps what it has to share until it has run it.
+        for _ in range(100):
+            engine.push("s", {"x": 1.0})
+            assert engine.settle()
+        engine.push("s", {"x": 2.0})
+        try:
+            until(lambda: engine.stats()["operators"]["cold"]["fired"] == 101)
+            used = engine.stats()["operators"]["sleeper"]["inputs"]["s"]["used"]
+            assert used == 100, "it has returned"
+        finally:
+            release.set()
+
+
 ENDLESS = """
 volatile int64_t is_endless = 1;
 OPERATOR(endless) {

@@ -154,8 +154,8 @@ impl Shared {
         self.store.release(token, fate);
     }
 
-    /// Binds an event at an operator of a locked level.
-    pub(super) fn bind(&self, state: &mut State, reader: &Reader, token: Token, head: Head) {
+    /// Binds an event at an operator of a locked level; whether there is something to run that was not there before.
+    pub(super) fn bind(&self, state: &mut State, reader: &Reader, token: Token, head: Head) -> bool {
         let operator = &reader.operator;
         // SAFETY: the caller has locked the operator's level, and the node is held until the end of this call.
         let node = unsafe { operator.node(state) };
@@ -165,26 +165,29 @@ impl Shared {
             .bind(reader.edge, bound, &mut |edge: usize, bound: Bound, fate| {
                 self.ended(operator, edge, bound.token, fate);
             });
-        if !had && node.binding.waiting() > 0 {
+        let is_new = !had && node.binding.waiting() > 0;
+        if is_new {
             state.backlog += 1;
             if !node.running {
                 state.pending.push(Arc::clone(operator));
             }
         }
+        is_new && !node.running
     }
 
-    /// An operator has produced an event: consumers get it, operators of its level bind it, and it goes on to others.
+    /// An operator has produced an event: consumers get it, operators of its level bind it, and it is to go on to others. Whether
+    /// the MovingQ of level `own`, whose worker ran it, has it now: that is for this worker to see to.
     ///
     /// Only one thread runs the operator, so that its events come to each reader in their order.
-    pub fn share(&self, operator: &Operator, token: Token, head: Head) {
+    pub fn share(&self, operator: &Operator, token: Token, head: Head, own: usize) -> bool {
         if let Some(producer) = self.graph().producer(token.ring()) {
             self.push_to_consumers(&producer.readers, &token, &head, Some(producer.level));
             if producer.readers.local.is_empty() && producer.readers.remote.is_empty() {
                 self.store.forget(token);
-                return;
+                return false;
             }
         }
-        loop {
+        let moves = loop {
             // The level first: a graph that is looked at later has it.
             let number = operator.level.load(Ordering::SeqCst);
             let graph = self.graph();
@@ -198,44 +201,46 @@ impl Shared {
             // A change of levels holds this lock, so that what is seen now is right until it is let go of.
             let graph = self.graph();
             let Some(producer) = graph.producer(token.ring()) else {
-                break;
+                break false;
             };
             self.bind_locally(&mut state, &producer.readers, &token, head);
-            let moved = self.send_on(&level, &producer.readers, &token);
+            let moves = self.send_on(&level, &producer.readers, &token);
             drop(state);
-            if moved {
+            if moves && number != own {
+                // The operator has gone to another level meanwhile.
                 level.movers.wake();
             }
-            break;
-        }
+            break moves && number == own;
+        };
         self.store.forget(token);
+        moves
     }
 
-    /// The same for a supplier event, all under the lock under which it was taken: so two workers keep the order too.
+    /// The same for a supplier event of a worker's own level, all under the lock under which it was taken: so two workers keep the
+    /// order too.
     ///
     /// Locks are taken from the highest level down, in each its state before its MovingQ, and a consumer's queue last.
-    pub(super) fn share_taken(&self, graph: &Graph, level: &Level, state: &mut State, token: Token) {
+    pub(super) fn share_taken(&self, graph: &Graph, level: &Level, state: &mut State, token: Token) -> bool {
         let Some(producer) = graph.producer(token.ring()) else {
             self.store.forget(token);
-            return;
+            return false;
         };
         let Source::Stream(stream) = &producer.source else {
             self.store.forget(token);
-            return;
+            return false;
         };
         if producer.level != level.number {
             // Its stream is of another level now, where its readers are.
             self.forward(graph, stream, producer.level, token);
-            return;
+            return false;
         }
         let head = *self.store.read(&token).head;
         stream.book.queue.end(Fate::Used);
         self.push_to_consumers(&producer.readers, &token, &head, None);
         self.bind_locally(state, &producer.readers, &token, head);
-        if self.send_on(level, &producer.readers, &token) {
-            level.movers.wake();
-        }
+        let moves = self.send_on(level, &producer.readers, &token);
         self.store.forget(token);
+        moves
     }
 
     /// Puts a supplier event into the InputQ of a level, and wakes a worker.
@@ -281,7 +286,7 @@ impl Shared {
         }
     }
 
-    /// Gives an event to the movers, if operators of lower levels read it; whether they do.
+    /// Puts an event into the MovingQ, if operators of lower levels read it; whether they do.
     fn send_on(&self, level: &Level, readers: &Readers, token: &Token) -> bool {
         if readers.remote.is_empty() {
             return false;

@@ -2,7 +2,11 @@
 //!
 //! A worker takes pending operators first, and a new supplier event only when no operator of the level waits to run. It pushes to
 //! consumers itself. One thread at a time runs an operator, so that its outputs keep their order.
+//!
+//! Sharing comes after all processing of the level, so a worker that finds nothing to run moves what it has to share itself,
+//! before it sleeps: waking a mover would take far longer than the moving. A mover is woken where the worker goes on.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +34,9 @@ pub struct Seat<'s> {
     pub number: usize,
     /// Whether it is a worker.
     pub is_worker: bool,
+    /// Since when the level's MovingQ has something of this worker's that nobody was woken for, in nanoseconds of the monotonic
+    /// clock.
+    pub to_move: Cell<Option<u64>>,
 }
 
 enum Job {
@@ -77,6 +84,10 @@ impl Seat<'_> {
                     self.rest(&mut busy, policy, ended);
                 }
                 Job::Again => {}
+                Job::Nothing if self.to_move.get().is_some() => match self.move_one() {
+                    Some(begun) => self.rest(&mut busy, policy, begun),
+                    None => self.to_move.set(None),
+                },
                 Job::Nothing => {
                     let seen = level.workers.enlist();
                     if self.is_over() {
@@ -157,7 +168,9 @@ impl Seat<'_> {
             None if state.backlog == 0 => match pop_input(place, state) {
                 Some(token) => {
                     self.track().note(monotonic(), What::Take, token.ring());
-                    shared.share_taken(&graph, level, state, token);
+                    if shared.share_taken(&graph, level, state, token) {
+                        self.is_to_move();
+                    }
                     // What it made ready is this worker's to run, and the next event's turn is after that.
                     match state.pending.pop() {
                         Some(operator) => self.invoke(state, operator, now),
@@ -176,11 +189,31 @@ impl Seat<'_> {
                 0
             };
             let left = (state.pending.len() + taken) as u64;
-            if left > 0 && operator.usual.load(Ordering::Relaxed).saturating_mul(left + 1) > WAKING {
+            let usual = operator.usual.load(Ordering::Relaxed);
+            if left > 0 && usual.saturating_mul(left + 1) > WAKING {
                 level.workers.wake();
+            }
+            // What is to be moved does not wait longer than a mover needs to come.
+            if let Some(since) = self.to_move.get()
+                && monotonic().saturating_sub(since).saturating_add(usual) > WAKING
+            {
+                self.leave_to_movers();
             }
         }
         job
+    }
+
+    /// The MovingQ has something of this worker's.
+    fn is_to_move(&self) {
+        if self.to_move.get().is_none() {
+            self.to_move.set(Some(monotonic()));
+        }
+    }
+
+    fn leave_to_movers(&self) {
+        if self.to_move.take().is_some() {
+            self.level.movers.wake();
+        }
     }
 
     /// An operator's turn: its inputs are judged, and it runs or lets go of some.
@@ -232,7 +265,11 @@ impl Seat<'_> {
         self.track().note(begun, What::Begin, operator.ring);
         working.operator.store(operator.ring, Ordering::Relaxed);
         working.since.store(begun, Ordering::Release);
-        let share = &mut |token, head| shared.share(operator, token, head);
+        let share = &mut |token, head| {
+            if shared.share(operator, token, head, self.level.number) {
+                self.is_to_move();
+            }
+        };
         let outcome = instance.run(&shared.store, &operator.book, marks, share);
         working.since.store(0, Ordering::Release);
         let ended = monotonic();
@@ -259,12 +296,37 @@ impl Seat<'_> {
             if self.is_over() {
                 return;
             }
+            self.leave_to_movers();
             self.track().note(now, What::Pause, 0);
             self.level.pauses.add(1);
             sleep_until(until);
             now = monotonic();
             busy.begin(share, now);
         }
+    }
+
+    /// Moves the event whose turn it is to where it goes; when it began, if there was one.
+    fn move_one(&self) -> Option<u64> {
+        let shared = self.shared;
+        let mut moving = self.level.moving.lock();
+        let (reader, token) = moving.pop()?;
+        let now = monotonic();
+        self.track().note(now, What::Move, reader.operator.ring);
+        // A change of levels holds this MovingQ's lock, so that the operator stays where it is.
+        let graph = shared.graph();
+        let Some(place) = graph.place(reader.operator.level.load(Ordering::SeqCst)) else {
+            shared.ended(&reader.operator, reader.edge, token, Fate::Shed);
+            return Some(now);
+        };
+        let destination = &place.level;
+        let head = *shared.store.read(&token).head;
+        // Under both locks, so that nobody else who moves can overtake on the same edge.
+        let is_new = shared.bind(&mut destination.state.lock(), &reader, token, head);
+        drop(moving);
+        if is_new {
+            destination.workers.wake();
+        }
+        Some(now)
     }
 
     /// A mover's life.
@@ -274,7 +336,6 @@ impl Seat<'_> {
         let mut busy = Busy::default();
         busy.begin(policy.share.unwrap_or(0), monotonic());
         while !self.is_over() {
-            let mut moving = level.moving.lock();
             let graph = shared.graph();
             if let Some(place) = graph.place(level.number)
                 && place.policy != policy
@@ -282,25 +343,11 @@ impl Seat<'_> {
                 policy = place.policy;
                 adopt_anew(policy.mover);
             }
-            if let Some((reader, token)) = moving.pop() {
-                let now = monotonic();
-                self.track().note(now, What::Move, reader.operator.ring);
-                // A change of levels holds this MovingQ's lock, so that the operator stays where it is.
-                let Some(place) = graph.place(reader.operator.level.load(Ordering::SeqCst)) else {
-                    shared.ended(&reader.operator, reader.edge, token, Fate::Shed);
-                    continue;
-                };
-                let destination = &place.level;
-                let head = *shared.store.read(&token).head;
-                // Under both locks, so that another mover can't overtake on the same edge.
-                shared.bind(&mut destination.state.lock(), &reader, token, head);
-                drop(moving);
-                destination.workers.wake();
-                self.rest(&mut busy, policy, now);
+            drop(graph);
+            if let Some(begun) = self.move_one() {
+                self.rest(&mut busy, policy, begun);
                 continue;
             }
-            drop(moving);
-            drop(graph);
             let seen = level.movers.enlist();
             if self.is_over() || !level.moving.lock().is_empty() {
                 level.movers.delist();

@@ -1,5 +1,6 @@
 //! The threads of an engine: workers and movers of its levels, the watchdog, and after a change one that clears away what has left.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -52,6 +53,7 @@ pub(super) fn start(shared: &Arc<Shared>, level: &Arc<Level>, is_worker: bool) -
                 level: &own,
                 number,
                 is_worker,
+                to_move: Cell::default(),
             };
             if is_worker {
                 seat.work();
@@ -100,8 +102,9 @@ fn name_the_stuck(shared: &Shared, named: &mut Vec<(u64, usize, usize)>) {
             let operator = working.operator.load(Ordering::Relaxed);
             let ran = monotonic().saturating_sub(since);
             if since != 0 && ran > ROUND.as_nanos() as u64 {
-                // It runs longer than it did, and others may have been left to it.
+                // It runs longer than it did, and others may have been left to it, or something to move.
                 place.level.workers.wake();
+                place.level.movers.wake();
             }
             if since == 0 || ran <= PATIENCE {
                 continue;
