@@ -53,6 +53,7 @@ pub fn probe() -> Machine {
         preemption: preemption(
             read("/sys/kernel/realtime").as_deref(),
             read("/sys/kernel/debug/sched/preempt").as_deref(),
+            read("/proc/cmdline").as_deref(),
             &kernel_version,
             read(format!("/boot/config-{kernel_release}")).as_deref(),
         ),
@@ -128,7 +129,13 @@ fn memory_limit(root: &Path, membership: &str) -> Option<u64> {
 }
 
 /// The kernel's preemption model, from the most to the least certain source.
-fn preemption(realtime: Option<&str>, debug: Option<&str>, version: &str, config: Option<&str>) -> Option<String> {
+fn preemption(
+    realtime: Option<&str>,
+    debug: Option<&str>,
+    started: Option<&str>,
+    version: &str,
+    config: Option<&str>,
+) -> Option<String> {
     let words: Vec<&str> = version.split_whitespace().collect();
     if realtime == Some("1") || words.contains(&"PREEMPT_RT") {
         return Some("rt".to_owned());
@@ -137,21 +144,32 @@ fn preemption(realtime: Option<&str>, debug: Option<&str>, version: &str, config
     if let Some(chosen) = debug.and_then(|text| text.split_once('(')?.1.split_once(')')) {
         return Some(chosen.0.to_owned());
     }
-    if words.contains(&"PREEMPT_DYNAMIC") {
-        return Some("dynamic".to_owned());
-    }
     if words.contains(&"PREEMPT") {
         return Some("full".to_owned());
     }
-    let config = config?;
-    [
-        ("CONFIG_PREEMPT_NONE=y", "none"),
-        ("CONFIG_PREEMPT_VOLUNTARY=y", "voluntary"),
-        ("CONFIG_PREEMPT_LAZY=y", "lazy"),
-    ]
-    .into_iter()
-    .find(|(option, _)| config.lines().any(|line| line == *option))
-    .map(|(_, name)| name.to_owned())
+    let is_dynamic = words.contains(&"PREEMPT_DYNAMIC");
+    if is_dynamic
+        && let Some(chosen) = started.and_then(|text| {
+            let options = text.split_whitespace();
+            options.filter_map(|option| option.strip_prefix("preempt=")).next_back()
+        })
+        && ["none", "voluntary", "lazy", "full"].contains(&chosen)
+    {
+        return Some(chosen.to_owned());
+    }
+    let built = config.and_then(|config| {
+        [
+            ("CONFIG_PREEMPT_NONE=y", "none"),
+            ("CONFIG_PREEMPT_VOLUNTARY=y", "voluntary"),
+            ("CONFIG_PREEMPT_LAZY=y", "lazy"),
+            ("CONFIG_PREEMPT=y", "full"),
+        ]
+        .into_iter()
+        .find(|(option, _)| config.lines().any(|line| line == *option))
+    });
+    built
+        .map(|(_, name)| name.to_owned())
+        .or(is_dynamic.then(|| "dynamic".to_owned()))
 }
 
 /// Tries timer slack and SCHED_RR for real, as only that accounts for capabilities, limits and cgroups together.
@@ -254,18 +272,25 @@ mod tests {
 
     #[test]
     fn preemption_is_read_from_the_most_certain_source() {
-        let model = |realtime, debug, version, config| preemption(realtime, debug, version, config);
+        let asked = |realtime, debug, started, version, config| preemption(realtime, debug, started, version, config);
+        let model = |realtime, debug, version, config| asked(realtime, debug, None, version, config);
         assert_eq!(model(Some("1"), Some("(none)"), "#1 SMP", None).as_deref(), Some("rt"));
         assert_eq!(model(None, None, "#1 SMP PREEMPT_RT Mon", None).as_deref(), Some("rt"));
+        let dynamic = "#1 SMP PREEMPT_DYNAMIC";
         assert_eq!(
-            model(None, Some("none voluntary (full)"), "PREEMPT_DYNAMIC", None).as_deref(),
+            model(None, Some("none voluntary (full)"), dynamic, None).as_deref(),
             Some("full")
         );
-        assert_eq!(
-            model(None, None, "#1 SMP PREEMPT_DYNAMIC", None).as_deref(),
-            Some("dynamic")
-        );
+        let started = |options| asked(None, None, Some(options), dynamic, Some("CONFIG_PREEMPT_NONE=y"));
+        assert_eq!(started("quiet preempt=full").as_deref(), Some("full"));
+        assert_eq!(started("preempt=full preempt=voluntary").as_deref(), Some("voluntary"));
+        assert_eq!(started("preempt=maybe").as_deref(), Some("none"));
+        assert_eq!(model(None, None, dynamic, None).as_deref(), Some("dynamic"));
         assert_eq!(model(None, None, "#1 SMP PREEMPT Mon", None).as_deref(), Some("full"));
+        assert_eq!(
+            model(None, None, dynamic, Some("CONFIG_PREEMPT=y")).as_deref(),
+            Some("full")
+        );
         assert_eq!(
             model(None, None, "#1 SMP", Some("A=y\nCONFIG_PREEMPT_NONE=y")).as_deref(),
             Some("none")

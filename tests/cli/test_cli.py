@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -115,6 +116,33 @@ def test_doctor_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert finding.fact.startswith("no Java 17 or newer was found")
     assert finding.mend is not None
     assert "apt-get install -y openjdk-17-jre-headless" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("preemption", "built", "state", "said"),
+    [
+        ("full", "CONFIG_PREEMPT_NONE=y", "ok", "preemption full"),
+        ("voluntary", None, "limited", "preemption voluntary: a real-time level may wait"),
+        ("dynamic", "# CONFIG_PREEMPT is not set\nCONFIG_PREEMPT_NONE=y", "limited", "preemption none: a real-time"),
+        ("dynamic", "CONFIG_PREEMPT=y", "ok", "preemption full"),
+        ("dynamic", None, "ok", "preemption dynamic"),
+    ],
+)
+def test_doctor_says_whether_the_kernel_preempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preemption: str, built: str | None, state: str, said: str
+) -> None:
+    from cepheid._native import probe
+    from cepheid.cli import doctor
+
+    config = tmp_path / "config.gz"
+    if built is not None:
+        config.write_bytes(gzip.compress(built.encode()))
+    monkeypatch.setattr(doctor, "_KERNEL_CONFIG", config)
+    machine = probe()
+    machine["preemption"], machine["can_sched_rr"] = preemption, True
+    finding = doctor._kernel(machine)
+    assert (finding.state, said in finding.fact) == (state, True)
+    assert (finding.mend is not None) == (state == "limited")
 
 
 def test_an_unknown_command() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import platform
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 #: The pyspark that the pinned jars fit.
 SPARK_VERSION: Final = "4.2"
 _GIB: Final = 2**30
+_KERNEL_CONFIG: Final = Path("/proc/config.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +178,23 @@ def _memory_lock(machine: Machine) -> Finding:
 
 def _kernel(machine: Machine) -> Finding:
     preemption = machine["preemption"]
+    if preemption == "dynamic":
+        preemption = _built_in(_KERNEL_CONFIG) or preemption
     fact = f"{machine['kernel_release']}, preemption {preemption or 'unknown'}"
+    if machine["can_sched_rr"] and preemption in ("none", "voluntary"):
+        waits = "a real-time level may wait milliseconds for a system call of another program"
+        mend = "start it with preempt=full on its command line, if `uname -v` says PREEMPT_DYNAMIC"
+        return Finding("kernel", "limited", f"{fact}: {waits}", mend)
     return Finding("kernel", "ok", fact)
+
+
+def _built_in(config: Path) -> str | None:
+    """What a kernel that can choose its preemption was built to choose, if it shows how it was built."""
+    try:
+        lines = gzip.decompress(config.read_bytes()).decode().splitlines()
+    except (OSError, EOFError, ValueError, zlib.error):
+        return None
+    names = {"CONFIG_PREEMPT": "full"} | {
+        f"CONFIG_PREEMPT_{name.upper()}": name for name in ("none", "voluntary", "lazy")
+    }
+    return next((name for option, name in names.items() if f"{option}=y" in lines), None)
