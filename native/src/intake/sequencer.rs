@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::config::Config;
 use super::ids::Ids;
@@ -18,22 +19,25 @@ use crate::record::{self, COUNTED_ID, DUPLICATE, IdRef, LATE};
 pub const MAX_SESSIONS: usize = 16_384;
 
 /// What is known about a stream.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Known {
+#[derive(Serialize, Deserialize)]
+struct Known<I> {
     #[serde(flatten)]
-    ids: Ids,
+    ids: I,
     /// The greatest time of its events, duplicates aside.
     greatest: Option<i64>,
 }
 
 /// What a frame of state holds.
 #[derive(Serialize, Deserialize)]
-struct State {
-    streams: Vec<StreamSchema>,
-    known: Vec<Known>,
+struct State<S, I> {
+    streams: S,
+    known: Vec<Known<I>>,
     /// Session and the number that comes next in it.
     sessions: Vec<(u64, u64)>,
 }
+
+/// So long is what is known about a stream in a frame of state, and about a session, or a little longer.
+const KNOWN_BYTES: usize = 80;
 
 #[derive(Clone, Copy, Debug)]
 struct Session {
@@ -125,11 +129,13 @@ impl Memory {
 /// Decides, and remembers what later decisions need.
 pub struct Sequencer {
     streams: Vec<StreamSchema>,
+    /// The same as JSON. A full log of a thousand streams begins many segments a second, and nothing comes in meanwhile.
+    described: Box<RawValue>,
     /// What the memory of duplicates has for a stream: of its name, as its number may change.
     keys: Vec<u64>,
     lateness: Vec<i64>,
-    known: Vec<Known>,
-    /// The parts of `known` that reading a record changes, apart, so that they can be lent.
+    /// The greatest time of a stream's events, duplicates aside.
+    greatest: Vec<Option<i64>>,
     ids: Vec<Ids>,
     memory: Memory,
     sessions: HashMap<u64, Session>,
@@ -143,11 +149,14 @@ impl Sequencer {
             kind: stream.id,
             ..Ids::default()
         });
+        let streams = config.schemas();
         Sequencer {
-            streams: config.schemas(),
+            // Names and types always have a JSON text.
+            described: serde_json::value::to_raw_value(&streams).unwrap_or_default(),
+            streams,
             keys: config.streams.iter().map(|stream| key_of(&stream.name)).collect(),
             lateness: config.streams.iter().map(|stream| stream.lateness).collect(),
-            known: vec![Known::default(); config.streams.len()],
+            greatest: vec![None; config.streams.len()],
             ids: ids.collect(),
             memory: Memory::new(config.duplicates.max(1)),
             sessions: HashMap::new(),
@@ -158,7 +167,9 @@ impl Sequencer {
     /// Goes on with the streams of another configuration; what is known of those that stay is kept.
     pub fn renew(&mut self, config: &Config) {
         let mut next = Sequencer::new(config);
-        next.load(self.snapshot());
+        if let Some(state) = state_of(&self.state()) {
+            next.load(state);
+        }
         // Taken over as they are: ids are remembered by names of streams, and sessions are of no stream.
         std::mem::swap(&mut next.memory, &mut self.memory);
         std::mem::swap(&mut next.sessions, &mut self.sessions);
@@ -193,7 +204,7 @@ impl Sequencer {
     }
 
     /// Takes over a state; the numbers here of the streams there.
-    fn load(&mut self, state: State) -> Vec<Option<u16>> {
+    fn load(&mut self, state: State<Vec<StreamSchema>, Ids>) -> Vec<Option<u16>> {
         let mut numbers = Vec::new();
         for (stream, known) in state.streams.iter().zip(state.known) {
             let here = self.streams.iter().position(|other| other.name == stream.name);
@@ -203,7 +214,7 @@ impl Sequencer {
                     kind: declared.or(known.ids.kind),
                     ..known.ids
                 };
-                self.known[here].greatest = known.greatest;
+                self.greatest[here] = known.greatest;
             }
             numbers.push(here.and_then(|here| u16::try_from(here).ok()));
         }
@@ -231,7 +242,7 @@ impl Sequencer {
     #[inline]
     pub fn judge(&mut self, stream: u16, time: i64, id: IdRef<'_>) -> u8 {
         let at = usize::from(stream);
-        let greatest = &mut self.known[at].greatest;
+        let greatest = &mut self.greatest[at];
         let mut marks = 0;
         if greatest.is_some_and(|greatest| time < greatest.saturating_sub(self.lateness[at])) {
             marks |= LATE;
@@ -275,22 +286,22 @@ impl Sequencer {
 
     /// What a segment begins with.
     pub fn state(&self) -> Vec<u8> {
-        // Names and numbers always have a JSON text.
-        serde_json::to_vec(&self.snapshot()).unwrap_or_default()
-    }
-
-    fn snapshot(&self) -> State {
-        let known = self.known.iter().zip(&self.ids);
-        State {
-            streams: self.streams.clone(),
+        let known = self.ids.iter().zip(&self.greatest);
+        let state = State {
+            streams: &self.described,
             known: known
-                .map(|(known, ids)| Known {
-                    ids: ids.clone(),
-                    greatest: known.greatest,
+                .map(|(ids, greatest)| Known {
+                    ids,
+                    greatest: *greatest,
                 })
                 .collect(),
             sessions: self.sessions.iter().map(|(session, at)| (*session, at.next)).collect(),
-        }
+        };
+        let length = self.described.get().len() + KNOWN_BYTES * (1 + self.ids.len() + self.sessions.len());
+        let mut text = Vec::with_capacity(length);
+        // As above, and a vector takes all that is written.
+        let _ = serde_json::to_writer(&mut text, &state);
+        text
     }
 }
 
@@ -301,7 +312,7 @@ fn key_of(name: &str) -> u64 {
     u64::from_le_bytes(bytes) >> 1
 }
 
-fn state_of(body: &[u8]) -> Option<State> {
+fn state_of(body: &[u8]) -> Option<State<Vec<StreamSchema>, Ids>> {
     let text = body.split(|byte| *byte == 0).next()?;
     serde_json::from_slice(text).ok()
 }
@@ -371,5 +382,19 @@ mod tests {
             assert_eq!(sequencer.next_in(session), Some(session));
         }
         assert_eq!(sequencer.next_in(1), None);
+    }
+
+    #[test]
+    fn what_a_segment_begins_with_says_all_that_is_known() {
+        let mut known = sequencer(100);
+        known.judge(0, 1_000, IdRef::Int(1));
+        known.ids()[0].give(IdRef::Int(1), "a").unwrap();
+        known.ids()[1].count("b").unwrap();
+        known.advance(5, 17);
+        let mut next = sequencer(100);
+        let numbers = next.load(state_of(&known.state()).unwrap());
+        assert_eq!(numbers, [Some(0), Some(1)]);
+        assert_eq!((&next.ids, &next.greatest), (&known.ids, &known.greatest));
+        assert_eq!(next.next_in(5), Some(17));
     }
 }

@@ -593,3 +593,28 @@ fn a_segment_that_is_old_is_closed_by_what_comes() {
     assert_eq!((log.retain().unwrap(), log.first_offset()), (1, 3));
     log.tail().remove();
 }
+
+#[test]
+fn streams_are_those_of_the_last_frame_of_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path(), options());
+    let one = br#"{"streams":[{"name":"s","attributes":[["x","int"]]}],"known":[7]}"#;
+    let two = br#"{"streams":[{"name":"s","attributes":[["x","int"]]},{"name":"t","attributes":[]}],"known":[7,8]}"#;
+    let mut follower = Follower::open(folder.path(), From::First, false).unwrap();
+    // What is known of streams changes nothing; that one comes, goes and comes again does.
+    for (state, names, generation) in [
+        (STATE, "s", 1),
+        (one, "s", 1),
+        (two, "s t", 2),
+        (two, "s t", 2),
+        (one, "s", 3),
+        (two, "s t", 4),
+    ] {
+        log.stage_state(state);
+        append(&mut log, 1).unwrap();
+        assert!(follower.advance().unwrap());
+        let found: Vec<&str> = follower.streams().iter().map(|stream| stream.name.as_str()).collect();
+        assert_eq!((found.join(" ").as_str(), follower.generation()), (names, generation));
+    }
+    log.tail().remove();
+}
