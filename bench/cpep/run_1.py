@@ -7,7 +7,8 @@ behind holds up no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,8 @@ FLINK_WARM_UP: Final = 75.0
 FLINK_QUICK_WARM_UP: Final = 12.0
 #: Flink sustains a load if so much of what is due is received, at every level.
 SUSTAINED: Final = 0.98
-#: Beside Flink, loads go on from the heaviest of ours in such steps until it does not sustain one; at most so many.
+#: Beside Flink, loads go on from the heaviest of ours in such steps until it does not sustain one; at most so many. The
+#: highest load that it sustains is known to such a step.
 STEP: Final = 1.25
 MOST_STEPS: Final = 8
 #: The stated overload: so many times the copies of the first load that Flink does not sustain.
@@ -76,13 +78,23 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
         run_all(middle)
     loads = list(copies)
     if flink is not None:
-        for middle in beyond(loads, lambda place: sustains(graph_a(loads[place]), runs["Flink"][place])):
+
+        def is_sustained(place: int) -> bool:
+            return sustains(graph_a(loads[place]), runs["Flink"][place])
+
+        for middle in beyond(loads, is_sustained):
             run_all(middle)
             loads.append(middle)
+        for middle in between(loads, is_sustained):
+            run_all(middle)
+            place = bisect(loads, middle)
+            loads.insert(place, middle)
+            for at in runs.values():
+                at.insert(place, at.pop())
     latency_plots(report, loads, "middle copies", runs)
     _throughput(report, loads, runs)
     report.tables.append(_table(loads, runs))
-    _high_bars(report, runs, len(copies))
+    _high_bars(report, runs, [place for place, middle in enumerate(loads) if middle in copies])
     base = max(r.memory["engine"].vm_rss for r in runs["log off"][0])
     report.bars.append(Bar("engine's resident memory, base load", base, 20, "at_most", "MB"))
     _memory(report, loads, runs)
@@ -117,10 +129,23 @@ def beyond(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterato
         yield overload
 
 
-def _high_bars(report: Report, runs: Runs, within: int) -> None:
+def between(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterator[int]:
+    """Loads between the highest that is sustained, before the first that is not, and that one, until these are a step apart.
+
+    Who iterates puts each into its place in `loads`.
+    """
+    while True:
+        broken = next((place for place in range(len(loads)) if not is_sustained(place)), 0)
+        if broken == 0 or loads[broken] <= math.ceil(loads[broken - 1] * STEP):
+            return
+        yield round(math.sqrt(loads[broken - 1] * loads[broken]))
+
+
+def _high_bars(report: Report, runs: Runs, places: Collection[int]) -> None:
+    """Over the set's own loads, by their places."""
     for way, limit in (("log off", 0.7), ("log on", 1.0)):
         if way in runs:
-            worst = max(in_nine_of_ten([r.ms("high", 99) for r in found]) for found in runs[way][:within])
+            worst = max(in_nine_of_ten([r.ms("high", 99) for r in runs[way][place]]) for place in places)
             often = "in 9 of 10 runs" if len(runs[way][0]) >= 10 else "in all of too few runs"
             report.bars.append(Bar(f"high level's p99 at every load, {often}, {way}", worst, limit, "at_most", "ms"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from bisect import bisect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,17 @@ def test_beside_a_peer_loads_go_on_until_it_fails_and_to_an_overload(limit: int,
     loads = [3, 10, 20]
     for middle in run_1.beyond(loads, lambda place: loads[place] <= limit):
         loads.append(middle)  # noqa: PERF402 (it looks at what it made grow)
+    assert loads == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(2, [3, 10, 20]), (15, [3, 10, 14, 17, 20]), (19, [3, 10, 14, 17, 20]), (30, [3, 10, 20])],
+)
+def test_the_highest_load_that_a_peer_sustains_is_known_to_a_step(limit: int, expected: list[int]) -> None:
+    loads = [3, 10, 20]
+    for middle in run_1.between(loads, lambda place: loads[place] <= limit):
+        loads.insert(bisect(loads, middle), middle)
     assert loads == expected
 
 

@@ -1,6 +1,6 @@
 //! What a round has brought is written together, and acknowledged when it is safe.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::server::Server;
 use super::wire::{Kind, Refusal};
@@ -98,7 +98,7 @@ impl Server {
     /// Tells suppliers what is safe.
     pub(super) fn acknowledge(&mut self) -> Result<(), String> {
         let (durable, dead) = (self.log.durable()?, self.dead.durable()?);
-        let mut reached: HashMap<usize, (u64, Due)> = HashMap::new();
+        let mut reached = std::mem::take(&mut self.reached);
         while let Some(waiting) = self.waiting.front().copied() {
             if waiting.ticket > durable || waiting.dead_ticket > dead {
                 break;
@@ -107,7 +107,7 @@ impl Server {
             self.unsynced = self.unsynced.saturating_sub(waiting.bytes);
             reached.insert(waiting.at, (waiting.generation, waiting.due));
         }
-        for (at, (generation, due)) in reached {
+        for (at, (generation, due)) in reached.drain() {
             let connection = self.connections.get_mut(at).and_then(Option::as_mut);
             let Some(connection) = connection.filter(|connection| connection.generation == generation) else {
                 continue;
@@ -128,6 +128,7 @@ impl Server {
             }
             self.flush(at);
         }
+        self.reached = reached;
         Ok(())
     }
 }

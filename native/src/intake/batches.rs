@@ -15,6 +15,8 @@ use crate::log::{Error, fingerprint, frame};
 use crate::record::{self, DUPLICATE, ENDS, LATE, TEXT_ID};
 
 const VERSION: u32 = 1;
+/// What so many records were found in is kept for the next batch.
+const FOUND_KEPT: usize = 4096;
 
 #[derive(Deserialize)]
 struct Hello {
@@ -49,7 +51,7 @@ enum Role {
 }
 
 /// A record of a batch, and why it is none if it is not.
-struct Found {
+pub(super) struct Found {
     from: usize,
     to: usize,
     stream: u16,
@@ -212,27 +214,50 @@ impl Server {
             return Ok(Taken::Yes);
         };
         let skip = (next - frame.number) as usize;
-        let Some((found, total)) = self.judge_records(connection, frame.payload, skip) else {
-            connection.refuse(
-                frame.number,
-                &Refusal::fatal(
-                    "malformed-batch",
-                    "the lengths of the records are not those of the batch".to_owned(),
-                ),
-            );
-            return Ok(Taken::Yes);
+        let mut found = std::mem::take(&mut self.found);
+        let taken = match self.judge_records(connection, frame.payload, skip, &mut found) {
+            Some(total) => {
+                self.counters.resent += skip.min(total) as u64;
+                self.take_judged(
+                    at,
+                    connection,
+                    session,
+                    frame,
+                    &found,
+                    next.max(frame.number + total as u64),
+                )
+            }
+            None => {
+                let reason = "the lengths of the records are not those of the batch".to_owned();
+                connection.refuse(frame.number, &Refusal::fatal("malformed-batch", reason));
+                Ok(Taken::Yes)
+            }
         };
-        self.counters.resent += skip.min(total) as u64;
-        let reached = frame.number + total as u64;
+        if found.len() <= FOUND_KEPT {
+            found.clear();
+            self.found = found;
+        }
+        taken
+    }
+
+    /// Takes what was found in a batch, with which the session reaches a number.
+    fn take_judged(
+        &mut self,
+        at: usize,
+        connection: &mut Connection,
+        session: u64,
+        frame: &Frame<'_>,
+        found: &[Found],
+        reached: u64,
+    ) -> Result<Taken, Error> {
         if !found.is_empty() {
             let wrong = found.iter().filter(|found| found.misfit.is_some());
             let dead: usize = wrong.map(|found| found.to - found.from + OVERHEAD).sum();
             if !self.room(connection, frame.payload.len() + 2 * frame::HEAD, dead)? {
                 return Ok(Taken::NotNow);
             }
-            self.append(connection, session, frame, &found, reached);
+            self.append(connection, session, frame, found, reached);
         }
-        let reached = reached.max(next);
         self.fresh
             .push((at, connection.generation, Due::Reached(reached, self.log.next_offset())));
         Ok(Taken::Yes)
@@ -253,10 +278,15 @@ impl Server {
         Some(next)
     }
 
-    /// The records of a batch but the first `skip`, each with what is wrong with it, and how many there are in all; None if
-    /// their lengths make no sense. Nothing is changed.
-    fn judge_records(&self, connection: &Connection, payload: &[u8], skip: usize) -> Option<(Vec<Found>, usize)> {
-        let mut found = Vec::new();
+    /// Finds the records of a batch but the first `skip`, each with what is wrong with it; how many there are in all, or None if
+    /// their lengths make no sense. Nothing else is changed.
+    fn judge_records(
+        &self,
+        connection: &Connection,
+        payload: &[u8],
+        skip: usize,
+        found: &mut Vec<Found>,
+    ) -> Option<usize> {
         let (mut from, mut total) = (0, 0);
         // The kinds of ids that streams without one get by this batch.
         let mut kinds: HashMap<u16, IdKind> = HashMap::new();
@@ -279,7 +309,7 @@ impl Server {
             total += 1;
             from = to;
         }
-        Some((found, total))
+        Some(total)
     }
 
     /// The stream of a record, or what is wrong with it.

@@ -14,6 +14,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::sync::Arc;
 
 use super::acks::{Due, Waiting};
+use super::batches::Found;
 use super::config::{Address, Config};
 use super::connection::{Connection, Mode, Stream};
 use super::dead::DeadLetters;
@@ -104,6 +105,9 @@ pub struct Server {
     /// Whether what is staged could not be written for want of room.
     pub(super) blocked: bool,
     pub(super) spare: Vec<u8>,
+    /// Room for what is found in a batch, and for what is acknowledged at once.
+    pub(super) found: Vec<Found>,
+    pub(super) reached: HashMap<usize, (u64, Due)>,
     pub(super) readers: readers::Pool,
     last_tick: Instant,
     /// Whether whoever wants to connect can: else too many files are open.
@@ -186,6 +190,8 @@ impl Server {
             unsynced: 0,
             blocked: false,
             spare: Vec::new(),
+            found: Vec::new(),
+            reached: HashMap::new(),
             readers: readers::Pool::new(folder),
             last_tick: Instant::now(),
             is_accepting: true,

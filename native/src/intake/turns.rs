@@ -78,8 +78,10 @@ impl Server {
     }
 
     fn turn(&mut self, at: usize, connection: &mut Connection) -> Result<Keep, Error> {
-        if connection.input.capacity() == 0 {
-            connection.input = std::mem::take(&mut self.spare);
+        if connection.input.capacity() < self.spare.capacity() {
+            // The large buffer, with what is there of a frame: else that would grow to its size step by step, again and again.
+            let rest = std::mem::replace(&mut connection.input, std::mem::take(&mut self.spare));
+            connection.input.extend_from_slice(&rest);
         }
         // Nothing is read while what came has no room on disk; it is when that is taken, as nobody tells again.
         let was_full = connection.told_full;
