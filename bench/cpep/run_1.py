@@ -130,7 +130,7 @@ def beyond(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterato
 
 
 def between(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterator[int]:
-    """Loads between the highest that is sustained, before the first that is not, and that one, until these are a step apart.
+    """Loads between the highest that is sustained, before the first that is not, and that one, to a step.
 
     Who iterates puts each into its place in `loads`.
     """
