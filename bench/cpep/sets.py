@@ -68,7 +68,8 @@ def calibrate(make: Callable[[int], Workload], few: int, *, coordinated: bool = 
     """
 
     def cpu(copies: int) -> float:
-        return _light(make(copies), coordinated).total_cpu
+        # Of three, as a bad moment of the machine would make all loads wrong.
+        return median(_light(make(copies), coordinated).total_cpu for _ in range(3))
 
     first = cpu(few)
     between = few + max(4, round(few * 0.2 / max(first, 0.01)))
