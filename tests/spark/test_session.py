@@ -26,6 +26,12 @@ def test_ours_has_delta_and_utc_and_is_not_reachable_from_outside(spark: SparkSe
     assert spark.conf.get("spark.ui.enabled") == "false"
 
 
+def test_ours_does_not_take_a_collection_that_waits_for_the_end_of_memory(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    beans = spark._jvm.java.lang.management.ManagementFactory
+    assert "-XX:GCLockerRetryAllocationCount=100" in list(beans.getRuntimeMXBean().getInputArguments())
+
+
 @pytest.mark.spark
 def test_a_builder_keeps_its_own_jars_and_extensions() -> None:
     builder = SparkSession.Builder().config("spark.jars", "mine.jar").config("spark.sql.extensions", "my.Extension")

@@ -45,9 +45,17 @@ _NEEDED: Final = {
     # A query that was killed before its first batch leaves half a file there, and could never be started again.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
+#: Java 17 gives up for want of memory when it was kept twice from collecting garbage, as by native code that holds an
+#: array to compress it; sorting in a small heap is kept from it more often (JDK-8192647). Newer ones need no such
+#: setting, and have none.
+_PATIENT_JAVA: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:GCLockerRetryAllocationCount=100"
+)
 #: What a session of our own has besides.
 _OURS: Final = {
     "spark.master": "local[*]",
+    "spark.driver.extraJavaOptions": _PATIENT_JAVA,
+    "spark.executor.extraJavaOptions": _PATIENT_JAVA,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # 10,000 by default: thousands of tasks to list the folders of a small table, as VACUUM does.
