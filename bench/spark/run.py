@@ -1,7 +1,4 @@
-"""Queries on Spark, over an archive and on a stream, beside plain PySpark.
-
-local[2]; a driver of 512 MB over the archive, and of 2 GB on a stream, where a stream-stream join by hand needs it.
-"""
+"""Queries on Spark, over an archive and on a stream, beside plain PySpark: local[2], a driver of 512 MB."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ import numpy as np
 import scepter_world as world
 from common import Bar, Plot, Report, Table, arguments, interleaved, series
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from spark import by_hand, real_time, state, streams
@@ -32,9 +28,6 @@ from cepheid.app.known import Known
 from cepheid.history.pipeline import REAL_TIME
 from cepheid.spark.session import session, with_kafka
 
-#: Of the driver, which has all that runs in Java.
-ARCHIVE_MEMORY: Final = "512m"
-STREAM_MEMORY: Final = "2g"
 #: Events a second: over the archive, and on a stream.
 BATCH: Final = {"Query 5": 4e6, "Query 7": 2e6, "Query 3, no FILTER": 7e5}
 STREAM: Final = {"Query 5": 8e5, "Query 7": 5e5}
@@ -260,17 +253,6 @@ def importing(report: Report) -> None:
     )
 
 
-def end_java(spark: SparkSession) -> None:
-    """Ends a session with its JVM, so that the next one can have other memory."""
-    spark.stop()
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None
-
-
 def main() -> None:
     options = arguments(__doc__)
     count, repeats = (1_000_000, 3) if options.quick else (10_000_000, 7)
@@ -285,12 +267,10 @@ def main() -> None:
     importing(report)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": ARCHIVE_MEMORY}, **with_kafka())
+        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": "512m"}, **with_kafka())
         events = archived(spark, count, folder)
         known = world.known(world.knowledge(SENSORS, folder))
         over_archive(report, events, known, count, repeats)
-        end_java(spark)
-        spark = session(**{"spark.master": "local[2]", "spark.driver.memory": STREAM_MEMORY}, **with_kafka())
         streaming(report, spark, known, folder, form)
         bounded(report, spark, folder, 20 if options.quick else 500)
         seconds, batch = (20, real_time.QUICK_BATCH) if options.quick else (200, REAL_TIME)
