@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 #: compiler it keeps 48 MB of code, which are full after two minutes; from then on nothing would be compiled.
 JAVA_FOR_TESTS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 os.environ["SPARK_SUBMIT_OPTS"] = JAVA_FOR_TESTS
-#: Many small jobs, of few tasks each.
+#: Many small jobs, of few tasks each, that hand rows to Python in many batches, as large jobs do.
 SPARK_FOR_TESTS: Final = {
     "spark.master": "local[2]",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
 
 from cepheid.history.found import matching
 from cepheid.history.frames import Layout
@@ -34,8 +35,10 @@ def test_a_match_in_two_slices_is_given_once() -> None:
         assert events == [(n, n + 1) for n in range(5)]
 
 
-def test_single_events_come_in_no_order() -> None:
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_single_events_come_in_no_order(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """A batch may be earlier than the one before it: events that match by themselves are not sorted."""
+    monkeypatch.setattr("cepheid.history.found._EVENTS", at_once)
     streams = {"air": Stream("air", {"flow": Type.FLOAT}, id_kind="int")}
     checked, _ = check(parse("SELECT ?e.flow FILTER (?e.flow > 1)"), Catalogue(streams, "air"))
     assert checked is not None

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cepheid.app import load
+from cepheid.spark.application import settings
 from cepheid.spark.session import configure, require_delta, session
 
 
@@ -30,6 +32,15 @@ def test_ours_does_not_take_a_collection_that_waits_for_the_end_of_memory(spark:
     assert spark._jvm is not None
     beans = spark._jvm.java.lang.management.ManagementFactory
     assert "-XX:GCLockerRetryAllocationCount=100" in list(beans.getRuntimeMXBean().getInputArguments())
+
+
+def test_only_records_that_nobody_judged_are_handed_over_by_their_size(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark measures all that it has gathered anew for each row then."""
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    assert spark.conf.get(limit) == "2147483647b"  # no bound, which 64 MB would be
+    for source, wanted in [("", {}), ("source: {kind: files, path: in}, ", {limit: "64m"})]:
+        (tmp_path / "app.yaml").write_text(f"name: plant\nstreams:\n  flow: {{{source}attributes: {{x: float}}}}\n")
+        assert settings(load(tmp_path / "app.yaml")) == wanted
 
 
 @pytest.mark.spark

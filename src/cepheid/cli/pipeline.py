@@ -19,6 +19,7 @@ from cepheid.cli.cluster import on_cluster
 from cepheid.cli.signals import heard
 from cepheid.history.pipeline import Pipeline, Status, needs_kafka
 from cepheid.language.errors import Rejected
+from cepheid.spark.application import settings
 from cepheid.spark.pools import pools
 from cepheid.spark.session import session, with_kafka
 
@@ -45,10 +46,10 @@ def command(app: str, once: bool, conf: dict[str, str]) -> None:
     stopped = heard()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as folder:
         _say("starting Spark")
-        settings = pools(application.graph.levels, Path(folder)) | conf
+        given = settings(application) | pools(application.graph.levels, Path(folder)) | conf
         if needs_kafka(application):
-            settings |= with_kafka(conf.get("spark.jars"))
-        spark = session(f"cepheid {application.name}", **settings)
+            given |= with_kafka(conf.get("spark.jars"))
+        spark = session(f"cepheid {application.name}", **given)
         try:
             with Pipeline(spark, application, token=os.environ.get("CEPHEID_TOKEN"), say=click.echo) as pipeline:
                 _say(f"running: {', '.join(status.name for status in pipeline.status())}")

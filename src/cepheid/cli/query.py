@@ -144,12 +144,13 @@ def command(
         return
     from cepheid.history.answer import Answer, PartialAnswer
     from cepheid.history.past import check_past, past_of
+    from cepheid.spark.application import settings
     from cepheid.spark.session import session
 
     check_past(application)
     with Progress() as progress:
         progress.show("starting Spark", now=True)
-        spark = session("cepheid query", **conf)
+        spark = session("cepheid query", **settings(application) | conf)
         progress.show("looking at what there is", now=True)
         answer = Answer(past_of(spark, application), question, strategy)
         if answer.missing is not None:

@@ -215,7 +215,8 @@ def query(
     found = asked(app, text, moment)
     check_past(app)
     if spark is None:
+        from cepheid.spark.application import settings
         from cepheid.spark.session import session
 
-        spark = session("cepheid query")
+        spark = session("cepheid query", **settings(app))
     return Answer(past_of(spark, app), found, strategy)

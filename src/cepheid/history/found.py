@@ -18,6 +18,7 @@ from cepheid.model.matches import Match
 from cepheid.plan.division import is_alone
 from cepheid.plan.matcher import Matcher
 from cepheid.spark.knowledge import portable
+from cepheid.spark.matching import tables
 from cepheid.spark.slices import in_slices
 
 #: A match: bytes to sort it by (rule O2), and its line (rule O1).
@@ -25,7 +26,8 @@ FOUND: Final = st.StructType(
     [st.StructField("order", st.BinaryType(), False), st.StructField("line", st.StringType(), False)]
 )
 _ARROW: Final = pa.schema([pa.field("order", pa.binary(), False), pa.field("line", pa.string(), False)])
-#: So many matches are handed on at once.
+#: So many events, or a few more, are matched at once, and so many matches handed on.
+_EVENTS: Final = 1 << 18
 _ROWS: Final = 10_000
 
 
@@ -55,28 +57,29 @@ def matching(
                 named = pa.RecordBatch.from_arrays(columns, ["id", "time", *attributes.values()])
                 matcher.push_batch(named, stream)
 
-    def found(batches: Iterable[pa.RecordBatch]) -> Iterator[list[tuple[bytes, Match]]]:
+    def found(events: Iterable[pa.Table]) -> Iterator[list[tuple[bytes, Match]]]:
         """The matches of events in order of time."""
         matcher = Matcher(checked, now)
-        for batch in batches:
-            push(matcher, batch)
-            if alone:  # in no order: what is in the next batch may be earlier
+        for rows in events:
+            for batch in rows.to_batches():
+                push(matcher, batch)
+            if alone:  # in no order: what is in the next rows may be earlier
                 yield matcher.advance_ordered(None)
                 matcher = Matcher(checked, now)
                 continue
             # The rows come in order of time, so none before the last one's is still to come.
-            yield matcher.advance_ordered(batch.column("time")[-1].as_py())
+            yield matcher.advance_ordered(rows.column("time")[-1].as_py())
         yield matcher.advance_ordered(None)
 
     def in_executor(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         printer = MatchPrinter(checked)
-        filled = (batch for batch in batches if batch.num_rows)
+        whole = tables(batches, _EVENTS)
         if not by_slices:
-            for matches in found(filled):
+            for matches in found(whole):
                 yield from lines(matches, printer)
             return
-        for own, tables in in_slices(map(pa.Table.from_batches, ([batch] for batch in filled))):
-            for matches in found(batch for table in tables for batch in table.to_batches()):
+        for own, rows in in_slices(whole):
+            for matches in found(rows):
                 yield from lines((pair for pair in matches if own.gives(pair[1].time)), printer)
 
     return in_executor

@@ -15,6 +15,7 @@ from cepheid.model.streams import Stream
 from cepheid.spark.archive import Archive
 from cepheid.spark.enrichment import Enrichment
 from cepheid.spark.pipeline import Books, OnProgress, archive_files
+from cepheid.spark.session import OF_ANY_LENGTH
 
 
 class NothingToArchive(ValueError):
@@ -59,6 +60,12 @@ def file_inputs(app: Application) -> list[FileInput]:
         if isinstance(section.source, FilesSource):
             by_place.setdefault((section.source.path, section.source.format), []).append(app.graph.streams[name])
     return [FileInput(path, form, tuple(streams)) for (path, form), streams in by_place.items()]
+
+
+def settings(app: Application) -> dict[str, str]:
+    """What a session for an application needs besides, where Spark reads records that nobody has judged yet; those of
+    the log the intake has."""
+    return OF_ANY_LENGTH if file_inputs(app) or topic_inputs(app) else {}
 
 
 def archive_of(app: Application) -> Archive:
