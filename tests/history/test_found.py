@@ -16,8 +16,10 @@ from cepheid.model.streams import Stream
 from cepheid.model.types import Type
 
 
-def test_a_match_in_two_slices_is_given_once() -> None:
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_a_match_in_two_slices_is_given_once(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """By the slice in which its time lies; both read the events of it, and one batch has both slices."""
+    monkeypatch.setattr("cepheid.history.found._EVENTS", at_once)
     streams = {"air": Stream("air", {"flow": Type.FLOAT}, id_kind="int")}
     checked, _ = check(parse("SELECT ?p.flow SEQ (?p, ?q) WINDOW (?p, ?q, 1us)"), Catalogue(streams, "air"))
     assert checked is not None

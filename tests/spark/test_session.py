@@ -35,9 +35,9 @@ def test_ours_does_not_take_a_collection_that_waits_for_the_end_of_memory(spark:
 
 
 def test_only_records_that_nobody_judged_are_handed_over_by_their_size(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark measures all that it has gathered anew for each row then."""
+    """Where batches are bounded in bytes, Spark measures all that it has gathered anew for each row."""
     limit = "spark.sql.execution.arrow.maxBytesPerBatch"
-    assert spark.conf.get(limit) == "2147483647b"  # no bound, which 64 MB would be
+    assert spark.conf.get(limit) == "2147483647b"  # which is none
     for source, wanted in [("", {}), ("source: {kind: files, path: in}, ", {limit: "64m"})]:
         (tmp_path / "app.yaml").write_text(f"name: plant\nstreams:\n  flow: {{{source}attributes: {{x: float}}}}\n")
         assert settings(load(tmp_path / "app.yaml")) == wanted

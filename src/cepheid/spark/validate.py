@@ -60,7 +60,7 @@ _PLACE_TYPE: Final = (
 UNREADABLE: Final = "unreadable-file"
 #: Records decoded at a time: enough to pay for building arrays, few enough to be small as Python objects.
 _CHUNK_ROWS: Final = 8192
-#: Spark bounds the bytes of a batch of lines; a batch of files has to be cut here.
+#: Spark bounds the bytes of a batch of lines, in a session with OF_ANY_LENGTH; a batch of files has to be cut here.
 _CHUNK_BYTES: Final = 64 * 1024 * 1024
 
 
