@@ -31,7 +31,7 @@ _NEEDED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # That is no bound: 10,000 rows of events, which are narrow, are one already. With 64 MB, as is the default, Spark
-    # measures all that it has gathered anew for each row: a fifth of the time of Query 3, and up to a third of a stream's.
+    # measures all that it has gathered anew for each row: a fifth of the time of Query 3, up to a third of a stream's.
     _BYTES: "2147483647b",
     # Instants as the 64-bit microseconds they are, not as the deprecated INT96.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
