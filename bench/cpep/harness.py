@@ -345,7 +345,7 @@ def _outcome(case: Case, names: list[str], samples: Path, first: _Moment, last: 
         {name: latency[level == place] for place, name in enumerate(LEVELS)},
         {name: flags[level == place] for place, name in enumerate(LEVELS)},
         {n: (last.processes[n].cpu - first.processes[n].cpu) / passed / CORES for n in last.processes},
-        (last.host.busy - first.host.busy) / passed / CORES,
+        1 - (last.host.idle - first.host.idle) / passed / CORES,
         {name: last.processes[name] for name in own},
         difference("switches") / passed / 1e3,
         difference("migrations") / passed / 1e3,

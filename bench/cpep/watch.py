@@ -55,9 +55,13 @@ def children(pid: int) -> list[int]:
 
 @dataclass
 class Host:
-    """The whole machine, since it began: seconds that its cores were not idle, and context switches."""
+    """The whole machine, since it began: seconds that its cores had nothing to do or were not its own; context switches.
 
-    busy: float = field(default=0.0)
+    What they had to do is not to be read: the kernel finds that by looking at every tick, and a load with a period of a
+    few ticks is in step with it. Idle time is by the clock.
+    """
+
+    idle: float = field(default=0.0)
     switches: int = field(default=0)
 
 
@@ -67,8 +71,8 @@ def look_at_host() -> Host:
     for line in Path("/proc/stat").read_text().splitlines():
         word, *numbers = line.split()
         if word == "cpu":
-            user, nice, system, _idle, _wait, interrupts, soft = (int(n) for n in numbers[:7])
-            host.busy = (user + nice + system + interrupts + soft) / _TICK
+            _user, _nice, _system, idle, wait, _interrupts, _soft, stolen = (int(n) for n in numbers[:8])
+            host.idle = (idle + wait + stolen) / _TICK
         elif word == "ctxt":
             host.switches = int(numbers[0])
     return host

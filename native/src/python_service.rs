@@ -300,7 +300,8 @@ impl PyEngine {
         guard(|| {
             let lane = LaneSpec::read(spec).map_err(refused)?;
             let policy = self.policy(lane.level)?;
-            let started = py.detach(|| Lane::start(lane, policy, folder, Arc::clone(&self.announced)));
+            let rests = Arc::clone(&self.engine.shared().rests);
+            let started = py.detach(|| Lane::start(lane, policy, rests, folder, Arc::clone(&self.announced)));
             let lane = started.map_err(|error| match error {
                 Refused::Plan(fault) => refused(fault),
                 Refused::Log(error) => PyOSError::new_err(error.to_string()),

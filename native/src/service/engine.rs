@@ -21,6 +21,7 @@ use crate::service::parts::{Consumer, Stream};
 use crate::service::processor::Level;
 use crate::service::removed::Removed;
 use crate::service::report::{consumer_report, operator_report, stream_report};
+use crate::service::rests::Rests;
 use crate::service::scheduling::{alike, monotonic, policies};
 use crate::service::spec::Spec;
 use crate::service::store::{Store, Token};
@@ -40,6 +41,8 @@ pub struct Shared {
     pub(super) control: PiMutex<Control>,
     /// The rings of the streams that a log has, if one is followed: what was removed of them may still come.
     pub(super) fed: Mutex<Option<HashSet<usize>>>,
+    /// Who of its threads has used up its share of the time.
+    pub rests: Arc<Rests>,
     pub(super) running: AtomicUsize,
     stopping: AtomicBool,
 }
@@ -235,12 +238,14 @@ impl Engine {
             current: ArcSwap::from_pointee(Graph::empty(spec.cores, spec.prioritised)),
             control: PiMutex::default(),
             fed: Mutex::default(),
+            rests: Arc::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         });
         let engine = Engine { shared };
         engine.change(spec, given, &[])?;
         threads::watch(&engine.shared)?;
+        threads::keep_rests(&engine.shared)?;
         Ok(engine)
     }
 
@@ -315,6 +320,7 @@ impl Engine {
         loop {
             let graph = shared.graph();
             graph.levels().for_each(|place| place.level.wake_all());
+            shared.rests.wake();
             let consumers = graph.parts.consumers.iter().chain(&graph.leaving.consumers);
             consumers.for_each(|consumer| consumer.queue.wake_all());
             drop(graph);

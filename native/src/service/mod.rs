@@ -36,6 +36,7 @@ pub mod recorder;
 mod removed;
 pub mod report;
 pub mod restart;
+pub mod rests;
 pub mod scheduling;
 mod seat;
 pub mod spec;

@@ -3,8 +3,9 @@
 //! Linux stops real-time threads that leave nothing to the others (by default 50 ms of each second, all of them at once), which
 //! would hit the most important level as hard as the least. So the lowest level is not real-time, and the workers of the
 //! others rest by themselves: each may be busy for a share of each period, those of the highest level a little longer, and then
-//! waits for the next. Busy is by the clock, not by CPU time, so that what other real-time threads take counts too; and all
-//! rest at the end of the same periods, so that the cores are free then. No load on one level then stops another.
+//! has no priority until the next (rests.rs). Busy is by the clock, not by CPU time, so that what other real-time threads take
+//! counts too; and all rest at the end of the same periods, so that the cores are free then for who is not real-time. No load on
+//! one level then stops another.
 
 use std::io;
 
@@ -124,6 +125,23 @@ pub fn adopt_anew(policy: Policy) {
     }
 }
 
+/// The calling thread gets only the time that no other wants.
+pub fn step_back() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: as above.
+    unsafe { libc::pthread_setschedparam(libc::pthread_self(), libc::SCHED_IDLE, &raw const parameters) };
+}
+
+/// Gives a thread of this process, by the kernel's number, the real-time policy that it had.
+pub fn give(thread: u32, policy: Policy) {
+    let Policy::RoundRobin(priority) = policy else { return };
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: takes numbers, and the parameters outlive the call.
+    unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_RR, &raw const parameters) };
+}
+
 /// Takes a thread of this process, by the kernel's number, back from real-time priorities; whether it had one.
 pub fn demote(thread: u32) -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
@@ -178,8 +196,8 @@ pub fn sleep_until(nanoseconds: u64) {
     };
 }
 
-/// A period of the shares.
-const PERIOD: u64 = 10_000_000;
+/// A period of the shares, in nanoseconds.
+pub const PERIOD: u64 = 10_000_000;
 
 /// How long a worker has been busy, in nanoseconds.
 #[derive(Debug, Default)]
@@ -202,7 +220,13 @@ impl Busy {
         self.spent += now.saturating_sub(self.since);
         self.since = now;
         self.turn(share, now);
-        (self.spent >= budget(share)).then_some((self.period + 1) * PERIOD)
+        // Each period pays a budget of what is owed.
+        (self.spent >= budget(share)).then(|| (self.period + self.spent / budget(share)) * PERIOD)
+    }
+
+    /// What came before a moment, at which a rest ended, was no time of its.
+    pub fn begin_at(&mut self, moment: u64) {
+        self.since = self.since.max(moment);
     }
 
     /// Whether it has spent a share of this period, as far as is accounted.

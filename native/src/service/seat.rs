@@ -17,7 +17,8 @@ use crate::service::graph::Place;
 use crate::service::parts::Operator;
 use crate::service::processor::{Level, State, has_input, input_length, pop_input};
 use crate::service::recorder::{Track, What};
-use crate::service::scheduling::{Busy, LevelPolicy, adopt, adopt_anew, monotonic, now, policies, sleep_until};
+use crate::service::rests::{Account, Used};
+use crate::service::scheduling::{LevelPolicy, adopt, adopt_anew, monotonic, now, policies};
 use crate::service::sync::thread;
 use crate::service::threads::PATIENCE;
 
@@ -72,8 +73,8 @@ impl Seat<'_> {
         let mut policy = self.adopt();
         level.workings[self.number].thread.store(thread(), Ordering::Relaxed);
         let mut share = policy.share.unwrap_or(0);
-        let mut busy = Busy::default();
-        busy.begin(share, monotonic());
+        let mut used = Used::default();
+        used.begin(share, monotonic());
         let mut done: Option<Arc<Operator>> = None;
         loop {
             let job = self.next_job(done.take(), &mut policy);
@@ -81,11 +82,11 @@ impl Seat<'_> {
                 Job::Run(operator, marks) => {
                     let ended = self.run(&operator, marks, policy);
                     done = Some(operator);
-                    self.rest(&mut busy, policy, ended);
+                    self.rest(&mut used, policy, ended);
                 }
                 Job::Again => {}
                 Job::Nothing if self.to_move.get().is_some() => match self.move_one() {
-                    Some(begun) => self.rest(&mut busy, policy, begun),
+                    Some(begun) => self.rest(&mut used, policy, begun),
                     None => self.to_move.set(None),
                 },
                 Job::Nothing => {
@@ -102,7 +103,7 @@ impl Seat<'_> {
                     level.workers.sleep(seen, None);
                     let now = monotonic();
                     share = policy.share.unwrap_or(0);
-                    busy.begin(share, now);
+                    used.begin(share, now);
                     self.track().note(now, What::Wake, 0);
                 }
             }
@@ -289,19 +290,18 @@ impl Seat<'_> {
         ended
     }
 
-    /// Leaves time for threads that are not real-time.
-    fn rest(&self, busy: &mut Busy, policy: LevelPolicy, mut now: u64) {
+    /// Leaves time for threads that are not real-time, between one thing and the next.
+    fn rest(&self, used: &mut Used, policy: LevelPolicy, now: u64) {
         let Some(share) = policy.share else { return };
-        while let Some(until) = busy.account(share, now) {
-            if self.is_over() {
-                return;
-            }
-            self.leave_to_movers();
+        let own = if self.is_worker { policy.worker } else { policy.mover };
+        let account = used.account(&self.shared.rests, share, own, now);
+        if account == Account::Spent {
             self.track().note(now, What::Pause, 0);
             self.level.pauses.add(1);
-            sleep_until(until);
-            now = monotonic();
-            busy.begin(share, now);
+        }
+        if account != Account::Within {
+            // Others may have the core soon, and what is to be moved does not wait for them.
+            self.leave_to_movers();
         }
     }
 
@@ -333,8 +333,8 @@ impl Seat<'_> {
     pub fn move_on(&self) {
         let (shared, level) = (self.shared, self.level);
         let mut policy = self.adopt();
-        let mut busy = Busy::default();
-        busy.begin(policy.share.unwrap_or(0), monotonic());
+        let mut used = Used::default();
+        used.begin(policy.share.unwrap_or(0), monotonic());
         while !self.is_over() {
             let graph = shared.graph();
             if let Some(place) = graph.place(level.number)
@@ -345,7 +345,7 @@ impl Seat<'_> {
             }
             drop(graph);
             if let Some(begun) = self.move_one() {
-                self.rest(&mut busy, policy, begun);
+                self.rest(&mut used, policy, begun);
                 continue;
             }
             let seen = level.movers.enlist();
@@ -354,7 +354,7 @@ impl Seat<'_> {
                 continue;
             }
             level.movers.sleep(seen, None);
-            busy.begin(policy.share.unwrap_or(0), monotonic());
+            used.begin(policy.share.unwrap_or(0), monotonic());
         }
     }
 

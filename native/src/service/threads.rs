@@ -1,4 +1,4 @@
-//! The threads of an engine: workers and movers of its levels, the watchdog, and after a change one that clears away what has left.
+//! The threads of an engine: workers and movers of its levels, who ends their rests, the watchdog, and after a change one that clears away what has left.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -60,6 +60,7 @@ pub(super) fn start(shared: &Arc<Shared>, level: &Arc<Level>, is_worker: bool) -
             } else {
                 seat.move_on();
             }
+            shared.rests.end();
         })?;
     }
     Ok(())
@@ -75,6 +76,14 @@ pub(super) fn watch(shared: &Arc<Shared>) -> Result<(), Fault> {
             thread::sleep(ROUND);
             name_the_stuck(shared, &mut named);
         }
+    })
+}
+
+/// Starts the thread that ends rests.
+pub(super) fn keep_rests(shared: &Arc<Shared>) -> Result<(), Fault> {
+    spawn(shared, "cep-rests".to_owned(), |shared| {
+        let _ = adopt(Policy::RoundRobin(WATCHDOG));
+        shared.rests.keep(|| shared.is_stopping());
     })
 }
 

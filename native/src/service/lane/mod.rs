@@ -23,6 +23,7 @@ use crate::service::matches::Matches;
 use crate::service::reads::{Read, Reads};
 use crate::service::recorder::Track;
 use crate::service::restart::{Marks, Point};
+use crate::service::rests::Rests;
 use crate::service::scheduling::LevelPolicy;
 
 use group::groups;
@@ -67,6 +68,7 @@ impl Lane {
     pub fn start(
         mut spec: LaneSpec,
         policy: LevelPolicy,
+        rests: Arc<Rests>,
         folder: PathBuf,
         announced: Arc<Announced>,
     ) -> Result<Lane, Refused> {
@@ -148,6 +150,7 @@ impl Lane {
         let mut running = Running {
             spec,
             policy,
+            rests,
             track: Arc::clone(&track),
             folder: folder.clone(),
             coming: Arc::clone(&coming),

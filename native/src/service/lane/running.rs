@@ -21,7 +21,8 @@ use crate::service::matches::{Delivery, Matches};
 use crate::service::reads::{Read, Reads};
 use crate::service::recorder::{Track, What};
 use crate::service::restart::{Marks, Point};
-use crate::service::scheduling::{Busy, LevelPolicy, adopt, monotonic, now, sleep_until};
+use crate::service::rests::{Account, Rests, Used};
+use crate::service::scheduling::{LevelPolicy, adopt, monotonic, now};
 use crate::service::store::{RECOVERED, RELATIVE, STALE};
 
 const COMMITTED_EVERY: Duration = Duration::from_secs(1);
@@ -34,6 +35,7 @@ const RESTORED_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Running {
     pub(super) spec: LaneSpec,
     pub(super) policy: LevelPolicy,
+    pub(super) rests: Arc<Rests>,
     pub(super) folder: PathBuf,
     pub(super) coming: Arc<Coming>,
     pub(super) versions: Arc<Vec<AtomicU64>>,
@@ -74,7 +76,7 @@ impl Running {
         let mut is_late = self.is_loud.iter().all(|is_loud| *is_loud);
         let mut share = 0;
         let mut committed = Instant::now();
-        let mut busy = Busy::default();
+        let mut used = Used::default();
         let mut is_at_its_level = false;
         while !self.stop.load(Ordering::SeqCst) {
             is_late &= self.follower.offset() < self.end;
@@ -83,27 +85,27 @@ impl Running {
                 let _ = adopt(self.policy.worker);
                 share = self.policy.share.unwrap_or(0);
                 // What it took of no level's time it does not owe.
-                busy = Busy::default();
-                busy.begin(share, monotonic());
+                used = Used::default();
+                used.begin(share, monotonic());
             }
             let mut waiting = self.unlogged.iter().enumerate();
             if waiting.any(|(number, unlogged)| unlogged.is_full() && !self.is_removed(number)) || self.is_ahead() {
                 thread::sleep(PATIENCE);
-                busy.begin(share, monotonic());
+                used.begin(share, monotonic());
                 continue;
             }
             self.let_go();
             if let Some(since) = self.since
                 && !self.begin_since(since)
             {
-                busy.begin(share, monotonic());
+                used.begin(share, monotonic());
                 continue;
             }
             let begun = monotonic();
             let went_on = match self.follow() {
                 Err(Error::Gone { first, .. }) => {
                     self.want(first);
-                    busy.begin(share, monotonic());
+                    used.begin(share, monotonic());
                     continue;
                 }
                 followed => followed.unwrap_or(false),
@@ -114,27 +116,20 @@ impl Running {
             } else {
                 self.advance(None);
                 let now = monotonic();
-                busy.account(share, now);
+                self.rest(&mut used, share, now);
                 self.track.note(now, What::Sleep, 0);
                 let _ = self.follower.wait(PATIENCE);
                 let now = monotonic();
                 self.track.note(now, What::Wake, 0);
-                busy.begin(share, now);
+                used.begin(share, now);
             }
             if committed.elapsed() >= COMMITTED_EVERY {
                 self.commit();
                 committed = Instant::now();
             }
-            // A real-time thread leaves some time to others, so that Linux never stops all of them.
-            let now = monotonic();
-            if share > 0
-                && let Some(until) = busy.account(share, now)
-            {
-                self.track.note(now, What::Pause, 0);
-                sleep_until(until);
-                busy.begin(share, monotonic());
-            }
+            self.rest(&mut used, share, monotonic());
         }
+        self.rests.end();
         // What was read up to the end is read: who ends in order has written it to its sockets.
         self.commit();
         self.commit();
@@ -143,6 +138,13 @@ impl Running {
         }
         self.matches.iter().for_each(Matches::end);
         self.unlogged.iter().for_each(Unlogged::end);
+    }
+
+    /// A real-time thread leaves some time to others, so that Linux never stops all of them.
+    fn rest(&self, used: &mut Used, share: u64, now: u64) {
+        if share > 0 && used.account(&self.rests, share, self.policy.worker, now) == Account::Spent {
+            self.track.note(now, What::Pause, 0);
+        }
     }
 
     /// Asks for what the log has no longer: who has the archive brings it back (src/cepheid/history/restore.py). Until
