@@ -83,8 +83,9 @@ class Outcome:
     flags: dict[str, NDArray[np.uint8]]
     #: Shares of all cores, by process, while it was measured.
     cpu: dict[str, float]
-    #: Share of all cores that were not idle, whoever used them.
+    #: Share of all cores that were not idle, whoever used them; and share that was another machine's on the same host.
     host: float
+    stolen: float
     memory: dict[str, Seen]
     #: Context switches and migrations of the service's threads, and switches of the machine, a millisecond.
     switches: float
@@ -139,6 +140,7 @@ class Outcome:
             },
             "cpu": self.cpu,
             "host_cpu": self.host,
+            "stolen_cpu": self.stolen,
             "memory_mb": {name: {"size": seen.vm_size, "rss": seen.vm_rss} for name, seen in self.memory.items()},
             "switches_per_ms": self.switches,
             "migrations_per_ms": self.migrations,
@@ -345,7 +347,8 @@ def _outcome(case: Case, names: list[str], samples: Path, first: _Moment, last: 
         {name: latency[level == place] for place, name in enumerate(LEVELS)},
         {name: flags[level == place] for place, name in enumerate(LEVELS)},
         {n: (last.processes[n].cpu - first.processes[n].cpu) / passed / CORES for n in last.processes},
-        1 - (last.host.idle - first.host.idle) / passed / CORES,
+        1 - (last.host.idle - first.host.idle + last.host.stolen - first.host.stolen) / passed / CORES,
+        (last.host.stolen - first.host.stolen) / passed / CORES,
         {name: last.processes[name] for name in own},
         difference("switches") / passed / 1e3,
         difference("migrations") / passed / 1e3,

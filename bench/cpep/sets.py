@@ -152,7 +152,7 @@ def brief(outcome: Outcome) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in outcome.cpu.items())
     return (
         f"p99 ms {latency}; wake-up {outcome.wake_ms:.3f}; CPU {outcome.total_cpu:.0%} ({shares}); "
-        f"host {outcome.host:.0%}"
+        f"host {outcome.host:.0%}, stolen {outcome.stolen:.1%}"
     )
 
 

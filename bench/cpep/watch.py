@@ -55,13 +55,14 @@ def children(pid: int) -> list[int]:
 
 @dataclass
 class Host:
-    """The whole machine, since it began: seconds that its cores had nothing to do or were not its own; context switches.
+    """The whole machine, since it began: seconds that its cores had nothing to do, or were another's; context switches.
 
     What they had to do is not to be read: the kernel finds that by looking at every tick, and a load with a period of a
     few ticks is in step with it. Idle time is by the clock.
     """
 
     idle: float = field(default=0.0)
+    stolen: float = field(default=0.0)
     switches: int = field(default=0)
 
 
@@ -72,7 +73,7 @@ def look_at_host() -> Host:
         word, *numbers = line.split()
         if word == "cpu":
             _user, _nice, _system, idle, wait, _interrupts, _soft, stolen = (int(n) for n in numbers[:8])
-            host.idle = (idle + wait + stolen) / _TICK
+            host.idle, host.stolen = (idle + wait) / _TICK, stolen / _TICK
         elif word == "ctxt":
             host.switches = int(numbers[0])
     return host
