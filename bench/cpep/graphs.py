@@ -60,13 +60,20 @@ class Workload:
         """Events a second that the consumers of a level would get at best."""
         return self.count(level) * 1e6 / self.periods[level]
 
-    def suppliers(self, *, sporadic: bool = False, coordinated: bool = True) -> list[dict[str, Any]]:
-        """Groups of streams that are pushed from one timer; not coordinated, each stream has its own."""
-        jitter = SPORADIC if sporadic else 0
+    def suppliers(
+        self, *, sporadic: bool = False, coordinated: bool = True, gateway: bool = False
+    ) -> list[dict[str, Any]]:
+        """Groups of streams that are pushed from one timer; not coordinated, each stream has its own.
+
+        Behind a gateway all are sent over one connection.
+        """
+        how: dict[str, Any] = {"jitter": SPORADIC if sporadic else 0}
+        if gateway:
+            how["connection"] = 0
         if coordinated:
-            return [group | {"jitter": jitter} for group in self.groups]
+            return [group | how for group in self.groups]
         return [
-            group | {"jitter": jitter, "streams": [name], "bytes": [size]}
+            group | how | {"streams": [name], "bytes": [size]}
             for group in self.groups
             for name, size in zip(group["streams"], group["bytes"], strict=True)
         ]

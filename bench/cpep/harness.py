@@ -53,6 +53,8 @@ class Case:
     replace: bool = True
     sporadic: bool = False
     coordinated: bool = True
+    #: All suppliers send over one connection, as those behind a gateway do.
+    gateway: bool = False
     warm_up: float = 10.0
     seconds: float = 100.0
     tail: float = TAIL
@@ -295,7 +297,7 @@ def run(case: Case, start: type[CepheidService] | Any = CepheidService, raw: Pat
         }
         suppliers = {
             "address": service.suppliers,
-            "groups": case.work.suppliers(sporadic=case.sporadic, coordinated=case.coordinated),
+            "groups": case.work.suppliers(sporadic=case.sporadic, coordinated=case.coordinated, gateway=case.gateway),
             "seconds": length,
             "seed": case.seed,
             "priority": SUPPLIERS_PRIORITY,

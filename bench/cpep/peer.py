@@ -88,7 +88,7 @@ def build() -> None:
 
 
 class FlinkService:
-    """Graph A on Flink, in a JVM of its own, with one source or one a level."""
+    """Graph A on Flink, in a JVM of its own, with one source or one a level; behind a gateway there is but one."""
 
     def __init__(self, case: Case, folder: Path, *, sources: Literal["one", "level"] = "one") -> None:
         self.suppliers = f"unix:{folder / 'supply.sock'}"
@@ -106,7 +106,7 @@ class FlinkService:
             str(folder / "deliver.sock"),
             *(str(case.work.count(level)) for level in LEVELS),
             str(CORES),
-            sources,
+            "gateway" if case.gateway else sources,
         ]
         with (folder / "flink.log").open("w") as log:
             self._process = subprocess.Popen(

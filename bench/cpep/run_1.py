@@ -1,7 +1,8 @@
 """Latency, throughput and memory by level while the middle level grows, beside Flink (--peer flink): CPEP's set 1.
 
 Flink has one socket source, as in the paper; with --peer flink-levels it has one a level, so that a level that falls
-behind holds up no other.
+behind holds up no other. Suppliers have a connection a level, of which Flink's source takes what is there by turns; at
+the overload they send over one connection, too, as behind a gateway.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
     turns = Turns(report, out, form)
     runs: Runs = {"log off": [], "log on": []} if flink is None else {"log off": [], "Flink": []}
 
-    def take(middle: int, beside: int = 0) -> dict[str, list[Outcome]]:
-        words = f"{middle}, {beside} programs beside," if beside else str(middle)
-        cases = {way: form.case(graph_a(middle), log=WAYS.get(way, False), beside=beside) for way in runs}
+    def take(middle: int, said: str = "", **how: Any) -> dict[str, list[Outcome]]:
+        words = f"{middle}{said}"
+        cases = {way: form.case(graph_a(middle), log=WAYS.get(way, False), **how) for way in runs}
         if flink is not None:
             cases["Flink"] = replace(cases["Flink"], warm_up=flink_warm_up, tail=5.0)
         named = {f"{words} {way}": case for way, case in cases.items()}
@@ -103,9 +104,11 @@ def measure(form: Form, out: Path, flink: Callable[..., Any] | None = None, flin
         _beside_flink(report, loads, runs)
         sustained = [middle for place, middle in enumerate(loads) if sustains(graph_a(middle), runs["Flink"][place])]
         middle = max(sustained, default=loads[0])
-        shared = take(middle, beside=CORES)
+        shared = take(middle, f", {CORES} programs beside,", beside=CORES)
         _shared_machine(report, middle, shared)
-        everything += [r for found in shared.values() for r in found]
+        gateway = take(loads[-1], ", one connection,", gateway=True)
+        _behind_a_gateway(report, loads[-1], gateway)
+        everything += [r for found in (*shared.values(), *gateway.values()) for r in found]
     if form.copies is None:
         report.bars.append(
             Bar("cores in use at the highest load", 100 * max(r.host for r in everything), 95, "more_than", "%")
@@ -245,15 +248,26 @@ def _beside_flink(report: Report, loads: Sequence[int], runs: Runs) -> None:
 
 def _shared_machine(report: Report, middle: int, found: dict[str, list[Outcome]]) -> None:
     """What becomes of the latencies where other programs want the cores, too."""
-    table = Table(
-        f"99th percentile latency, ms, of {middle} middle copies beside {CORES} programs that only compute",
-        ["service", *LEVELS, *(f"{level}, received of what was due" for level in LEVELS)],
-    )
+    title = f"99th percentile latency, ms, of {middle} middle copies beside {CORES} programs that only compute"
+    report.tables.append(_at_one_load(title, middle, found))
+
+
+def _behind_a_gateway(report: Report, middle: int, found: dict[str, list[Outcome]]) -> None:
+    """The overload where who falls behind at one level can't take the events of another first."""
+    title = f"99th percentile latency, ms, overload of {middle} middle copies, all suppliers over one connection"
+    report.tables.append(_at_one_load(title, middle, found))
+    ours, theirs = (fmean(r.ms("high", 99) for r in found[way]) for way in ("log off", "Flink"))
+    name = f"Flink's high p99 over ours, overload of {middle} copies over one connection"
+    report.bars.append(Bar(name, theirs / ours, 100, "at_least"))
+
+
+def _at_one_load(title: str, middle: int, found: dict[str, list[Outcome]]) -> Table:
+    table = Table(title, ["service", *LEVELS, *(f"{level}, received of what was due" for level in LEVELS)])
     for way, at in found.items():
         shares = [fmean(r.rate(level) for r in at) / graph_a(middle).due(level) for level in LEVELS]
         latencies = [words([r.ms(level, 99) for r in at]) for level in LEVELS]
         table.rows.append([way, *latencies, *(f"{share:.1%}" for share in shares)])
-    report.tables.append(table)
+    return table
 
 
 def main() -> None:

@@ -92,3 +92,12 @@ def test_relative_intervals_are_where_streams_meet(tmp_path: Path) -> None:
     plan = planned(graph_a(3, valid_for=None, relative=relative), tmp_path)
     within = {(o.kind, r.within) for o in plan.graph.operators.values() for r in o.relative}
     assert within == {("ekf", 5_000), ("ekf", 7_000), ("cat", 7_000)}
+
+
+@pytest.mark.parametrize("coordinated", [True, False])
+def test_behind_a_gateway_all_suppliers_share_a_connection(coordinated: bool) -> None:
+    work = graph_a(2)
+    apart = work.suppliers(coordinated=coordinated)
+    behind = work.suppliers(coordinated=coordinated, gateway=True)
+    assert {group["connection"] for group in apart} == {0, 1, 2}
+    assert behind == [group | {"connection": 0} for group in apart]

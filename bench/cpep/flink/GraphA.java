@@ -28,10 +28,10 @@ import org.apache.flink.util.Collector;
 /**
  * Graph A on Flink, with the engine's operators: a source reads the suppliers' socket; then, by level and copy, all operators of a copy in
  * one chain, so that only one exchange is between a supplier and its consumer. There is one source, as in the paper, or one a level, which
- * is what one does in Flink to keep levels from each other's backpressure.
+ * is what one does in Flink to keep levels from each other's backpressure. One source reads a connection a level, or one for all.
  *
- * <p>Arguments: the suppliers' and the consumers' socket; copies of the high, middle and low level; the parallelism; "one" source or one a
- * "level".
+ * <p>Arguments: the suppliers' and the consumers' socket; copies of the high, middle and low level; the parallelism; "one" source, one a
+ * "level", or one for a "gateway" over whose connection all comes.
  */
 public final class GraphA {
     /** Copy, input at its operator, time, id, payload, level. */
@@ -45,16 +45,24 @@ public final class GraphA {
 
     static final TypeInformation<Event> EVENT = TypeInformation.of(new TypeHint<Event>() {});
 
-    /** A level's connection; the stream's number says which copy and input an event is for. */
+    /** A connection of some levels; the stream's number says of which, and which copy and input an event is for. */
     private static final class Connection {
         private final SocketChannel channel;
         private final ByteBuffer in = Sockets.buffer(1 << 18);
-        private final Level level;
+        private final Level[] levels;
 
-        Connection(Level level, boolean blocking) throws Exception {
-            this.level = level;
-            channel = connection(level.number);
+        Connection(int number, boolean blocking, Level... levels) throws Exception {
+            this.levels = levels;
+            channel = connection(number);
             channel.configureBlocking(blocking);
+        }
+
+        private Level levelOf(int stream) {
+            int last = levels.length - 1;
+            while (stream < levels[last].first) {
+                last--;
+            }
+            return levels[last];
         }
 
         /** Hands on what is there; false if there will be no more. */
@@ -65,7 +73,9 @@ public final class GraphA {
             int begun = 0;
             while (in.position() - begun >= Sockets.FRAME_HEAD && in.position() - begun >= in.getInt(begun)) {
                 int record = begun + Sockets.FRAME_HEAD;
-                int stream = (in.getShort(record + 4) & 0xFFFF) - level.first;
+                int number = in.getShort(record + 4) & 0xFFFF;
+                Level level = levelOf(number);
+                int stream = number - level.first;
                 byte[] payload = new byte[in.getInt(record + 36)];
                 in.get(record + in.getInt(record + 32), payload);
                 context.collect(
@@ -97,25 +107,27 @@ public final class GraphA {
         }
     }
 
-    /** Reads the connections of some levels. */
+    /** Reads the connections of some levels, or the one that all share. */
     static final class Supplied implements SourceFunction<Event> {
         private final Level[] levels;
+        private final boolean isShared;
         private volatile boolean goesOn = true;
 
-        Supplied(Level... levels) {
+        Supplied(boolean isShared, Level... levels) {
+            this.isShared = isShared;
             this.levels = levels;
         }
 
         @Override
         public void run(SourceContext<Event> context) throws Exception {
-            if (levels.length == 1) {
-                Connection only = new Connection(levels[0], true);
+            if (isShared || levels.length == 1) {
+                Connection only = new Connection(levels[0].number, true, levels);
                 while (goesOn && only.read(context)) {}
                 return;
             }
             Selector selector = Selector.open();
             for (Level level : levels) {
-                Connection one = new Connection(level, false);
+                Connection one = new Connection(level.number, false, level);
                 one.channel.register(selector, SelectionKey.OP_READ, one);
             }
             while (goesOn) {
@@ -137,12 +149,12 @@ public final class GraphA {
 
     private static final Map<Integer, SocketChannel> CONNECTIONS = new HashMap<>();
 
-    /** The connection of a level: they come in the order of levels, whichever source asks first. */
-    static synchronized SocketChannel connection(int level) throws InterruptedException {
-        while (!CONNECTIONS.containsKey(level)) {
+    /** A connection by its number: they come in the order of levels, whichever source asks first. */
+    static synchronized SocketChannel connection(int number) throws InterruptedException {
+        while (!CONNECTIONS.containsKey(number)) {
             CONNECTIONS.put(CONNECTIONS.size(), Sockets.suppliers.take());
         }
-        return CONNECTIONS.get(level);
+        return CONNECTIONS.get(number);
     }
 
     /** Waits for both inputs of an operator; a newer event replaces an unused older one, and used ones are gone. */
@@ -249,15 +261,16 @@ public final class GraphA {
     private GraphA() {}
 
     /** The events of each level, by copy. */
-    private static List<DataStream<Event>> levels(StreamExecutionEnvironment env, boolean apart, Level... levels) {
-        DataStream<Event> all = apart ? null : env.addSource(new Supplied(levels), EVENT);
+    private static List<DataStream<Event>> levels(StreamExecutionEnvironment env, String sources, Level... levels) {
+        boolean apart = sources.equals("level");
+        DataStream<Event> all = apart ? null : env.addSource(new Supplied(sources.equals("gateway"), levels), EVENT);
         List<DataStream<Event>> found = new ArrayList<>();
         for (Level level : levels) {
             int number = level.number;
             // A filter with one source is one chain with it: several would take turns, and lose the order of a copy's events.
             DataStream<Event> own =
                     apart
-                            ? env.addSource(new Supplied(level), EVENT)
+                            ? env.addSource(new Supplied(false, level), EVENT)
                             : all.filter(event -> event.f5 == number).setParallelism(1);
             found.add(own.partitionCustom(new ByCopy(), event -> event.f0));
         }
@@ -287,7 +300,7 @@ public final class GraphA {
         List<DataStream<Event>> supplied =
                 levels(
                         env,
-                        given[6].equals("level"),
+                        given[6],
                         new Level(0, 0, 2),
                         new Level(1, 2 * high, 4),
                         new Level(2, 2 * high + 4 * middle, 2));
