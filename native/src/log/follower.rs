@@ -8,9 +8,9 @@ use memmap2::{Mmap, UncheckedAdvice};
 use serde_json::value::RawValue;
 
 use super::frame::{self, Batch, Found, Head, Kind};
-use super::memory::Memory;
+use super::memory::{self, Memory};
 use super::tail::Tail;
-use super::{Error, StreamSchema, fault, restored, segment};
+use super::{Error, StreamSchema, fault, restored, segment, spare};
 
 /// Pages are let go of in such steps.
 const RELEASED: usize = 256 << 10;
@@ -54,6 +54,8 @@ pub enum From {
 /// ```
 pub struct Follower {
     folder: PathBuf,
+    /// Whether that is in memory, where segments are written over.
+    is_in_memory: bool,
     tail: Option<Tail>,
     /// How far it is written, where there is no tail: nobody writes, and nobody did since the machine started.
     whole: u64,
@@ -90,6 +92,7 @@ impl Follower {
         let tail = Tail::open(folder).map_err(fault("opening the tail of", folder))?;
         let mut follower = Follower {
             folder: folder.to_owned(),
+            is_in_memory: memory::is_in_memory(folder).map_err(fault("looking at", folder))?,
             tail,
             whole: 0,
             durable_only,
@@ -172,30 +175,34 @@ impl Follower {
     }
 
     fn enter(&mut self, first: u64) -> Result<(), Error> {
-        // The copy in memory of one that is being written has more; and what is gone from there is on disk.
-        let (mut opened, mut path) = match Memory::find(&self.folder, first) {
-            Some((copy, path)) => (Ok(copy), path),
-            None => {
-                let path = segment::path(&self.folder, first);
-                (File::open(&path), path)
+        let (file, path) = loop {
+            // The copy in memory of one that is being written has more; and what is gone from there is on disk.
+            let (mut opened, mut path) = match Memory::find(&self.folder, first) {
+                Some((copy, path)) => (Ok(copy), path),
+                None => {
+                    let path = segment::path(&self.folder, first);
+                    (File::open(&path), path)
+                }
+            };
+            if opened.is_err() {
+                let beside = segment::path(&restored::folder(&self.folder), first);
+                if beside.exists() {
+                    (opened, path) = (File::open(&beside), beside);
+                }
             }
-        };
-        if opened.is_err() {
-            let beside = segment::path(&restored::folder(&self.folder), first);
-            if beside.exists() {
-                (opened, path) = (File::open(&beside), beside);
+            match opened {
+                // One that has gone meanwhile is looked for again.
+                Ok(file) if self.is_in_memory && !spare::hold(&file, &path) => {}
+                Ok(file) => break (file, path),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    let kept = segment::list(&self.folder)?.first().copied().unwrap_or(0);
+                    return Err(Error::Gone {
+                        asked: self.next,
+                        first: kept,
+                    });
+                }
+                Err(error) => return Err(fault("opening", &path)(error)),
             }
-        }
-        let file = match opened {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let kept = segment::list(&self.folder)?.first().copied().unwrap_or(0);
-                return Err(Error::Gone {
-                    asked: self.next,
-                    first: kept,
-                });
-            }
-            Err(error) => return Err(fault("opening", &path)(error)),
         };
         let map = segment::map_with_room(&file, &path, ROOM)?;
         self.segment = Some(Segment {

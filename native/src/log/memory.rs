@@ -200,7 +200,8 @@ fn starts_with(path: &Path, prefix: &Path) -> bool {
     path.as_os_str().as_bytes().starts_with(prefix.as_os_str().as_bytes())
 }
 
-fn is_in_memory(folder: &Path) -> io::Result<bool> {
+/// Whether a folder is itself in memory.
+pub fn is_in_memory(folder: &Path) -> io::Result<bool> {
     let path = CString::new(folder.as_os_str().as_bytes())?;
     // SAFETY: statfs is numbers, for which zeros are values; the path ends with a zero.
     let (status, about) = unsafe {

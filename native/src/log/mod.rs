@@ -21,6 +21,7 @@ pub mod memory;
 pub mod restored;
 pub mod schema;
 pub mod segment;
+pub mod spare;
 pub mod sync;
 pub mod tail;
 pub mod writer;

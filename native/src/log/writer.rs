@@ -17,8 +17,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::steady;
 
 use super::frame::{self, Begun, Head, Kind};
-use super::memory::{Copy, Memory};
+use super::memory::{Copy, Memory, is_in_memory};
 use super::segment::{self, Scan, allocate};
+use super::spare::Spare;
 use super::sync::{Durability, Syncer, Target};
 use super::tail::Tail;
 use super::{Error, consumers, fault};
@@ -70,6 +71,11 @@ pub struct Log {
     _lock: File,
     /// Where segments are written first; None: in their files.
     memory: Option<Memory>,
+    /// Whether the folder is itself in memory; then there are files to write over, at most as many as segments were begun since it was
+    /// looked what is to be kept: as many will be before that is done again.
+    is_in_memory: bool,
+    spares: Vec<Spare>,
+    begun_anew: usize,
     target: Arc<Target>,
     path: PathBuf,
     /// The first offset of the segment.
@@ -110,6 +116,7 @@ impl Log {
         fs::create_dir_all(folder).map_err(fault("creating", folder))?;
         let mut lock = lock(folder)?;
         let memory = Memory::of_writer(folder, &mut lock).map_err(fault("looking for memory for", folder))?;
+        Spare::remove_left(folder);
         let Mended { firsts, left, safe } = mend(folder, memory.as_ref())?;
         let memory = memory.filter(|memory| memory.has_room(options.segment_bytes));
         let state = recover(&firsts)?;
@@ -160,6 +167,9 @@ impl Log {
             options,
             _lock: lock,
             memory,
+            is_in_memory: is_in_memory(folder).map_err(fault("looking at", folder))?,
+            spares: Vec::new(),
+            begun_anew: 0,
             target,
             path,
             segment: newest,
@@ -200,7 +210,7 @@ impl Log {
         &self.folder
     }
 
-    /// Bytes that it takes on disk, without what is reserved.
+    /// Bytes that it takes on disk, without what is reserved, and without files to write over.
     pub fn bytes(&self) -> u64 {
         self.position + self.closed.iter().map(|(_, size)| size).sum::<u64>()
     }
@@ -391,7 +401,8 @@ impl Log {
         // At most the last two segments are not synced, so that opening has to look at no more.
         self.syncer.wait(self.ticket_before)?;
         let path = segment::path(&self.folder, self.next);
-        let target = Arc::new(self.next_target(&path, state_room(state))?);
+        let (target, reserved) = self.next_target(&path, state_room(state))?;
+        let target = Arc::new(target);
         if !is_closed {
             let begun = frame::begin(&mut self.staged);
             let (kind, offset) = (Kind::End, self.next);
@@ -417,23 +428,32 @@ impl Log {
         self.target = target;
         self.path = path;
         self.position = 0;
-        self.reserved = state_room(state);
+        self.reserved = reserved;
         self.begin_segment(state)
     }
 
-    /// Where the next segment is written, with room for so much.
-    fn next_target(&self, path: &Path, room: u64) -> Result<Target, Error> {
+    /// Where the next segment is written, with room for so much or more: how much.
+    fn next_target(&mut self, path: &Path, room: u64) -> Result<(Target, u64), Error> {
+        self.begun_anew += 1;
+        if let Some(spare) = self.spares.pop()
+            && let Ok(file) = spare.become_segment(path)
+        {
+            let length = segment::length(&file, path)? as u64;
+            if length >= room {
+                return Ok((Target::in_file(path.to_owned(), file, 0), length));
+            }
+        }
         let memory = self.memory.as_ref();
         let copy = memory.map(|memory| memory.begin(&self.folder, self.next, room));
         if let Some(Ok(copy)) = copy {
-            return Ok(Target::in_memory(path.to_owned(), copy, 0, 0));
+            return Ok((Target::in_memory(path.to_owned(), copy, 0, 0), room));
         }
         let file = segment::open(path)?;
         if let Err(error) = allocate(&file, 0, room) {
             let _ = fs::remove_file(path);
             return Err(fault("reserving room in", path)(error));
         }
-        Ok(Target::in_file(path.to_owned(), file, 0))
+        Ok((Target::in_file(path.to_owned(), file, 0), room))
     }
 
     fn begin_segment(&mut self, state: &[u8]) -> Result<(), Error> {
@@ -465,7 +485,7 @@ impl Log {
             }
             let path = segment::path(&self.folder, first);
             // Open, so that only the name goes here: freeing many megabytes takes milliseconds.
-            let content = match File::open(&path) {
+            let content = match File::options().read(true).write(true).open(&path) {
                 Ok(content) => content,
                 // It is in memory only.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
@@ -474,11 +494,24 @@ impl Log {
             // Said before it is so: a reader that is told an offset finds it, or learns that it is gone.
             self.tail.keep_from(after);
             self.first = after;
-            fs::remove_file(&path).map_err(fault("removing", &path))?;
-            self.syncer.close(content);
+            let is_of_use = self.is_in_memory && self.spares.len() < self.begun_anew;
+            let kept = if is_of_use {
+                Spare::of(&path, content)
+            } else {
+                fs::remove_file(&path).map(|()| Err(content))
+            };
+            match kept.map_err(fault("removing", &path))? {
+                Ok(spare) => self.spares.push(spare),
+                Err(content) => self.syncer.close(content),
+            }
             self.closed.remove(0);
             removed += 1;
         }
+        let surplus = self.spares.len().saturating_sub(self.begun_anew);
+        self.spares
+            .drain(..surplus)
+            .for_each(|spare| self.syncer.close(spare.remove()));
+        self.begun_anew = 0;
         Ok(removed)
     }
 
@@ -513,6 +546,7 @@ impl Drop for Log {
             Some(_) => {}
             None => drop(self.target.file().map(|file| segment::cut(file, self.position, false))),
         }
+        self.spares.drain(..).for_each(|spare| drop(spare.remove()));
         self.tail.close();
     }
 }

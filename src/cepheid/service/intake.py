@@ -152,7 +152,7 @@ def config_of(
     )
     if log is None:
         # In the engine's process, which is to be small, and in memory.
-        return replace(config, segment_bytes=16 << 20, retain_bytes=64 << 20, lanes=False, duplicates=1 << 13)
+        return replace(config, segment_bytes=16 << 20, retain_bytes=48 << 20, lanes=False, duplicates=1 << 13)
     return replace(
         config,
         log=app.folder / log.path,
