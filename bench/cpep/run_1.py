@@ -27,9 +27,10 @@ FLINK_WARM_UP: Final = 75.0
 FLINK_QUICK_WARM_UP: Final = 12.0
 #: Flink sustains a load if so much of what is due is received, at every level.
 SUSTAINED: Final = 0.98
-#: Beside Flink, loads go on from the heaviest of ours in such steps until it does not sustain one; at most so many. The
-#: highest load that it sustains is known to such a step.
+#: Beside Flink, loads go on from the heaviest of ours in such steps until it does not sustain one; at most so many.
 STEP: Final = 1.25
+#: The highest load that it sustains is known to so small a step: what lies below it may not be near its end.
+FINE_STEP: Final = 1.1
 MOST_STEPS: Final = 8
 #: The stated overload: so many times the copies of the first load that Flink does not sustain.
 OVERLOAD: Final = 1.25
@@ -133,13 +134,13 @@ def beyond(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterato
 
 
 def between(loads: Sequence[int], is_sustained: Callable[[int], bool]) -> Iterator[int]:
-    """Loads between the highest that is sustained, before the first that is not, and that one, to a step.
+    """Loads between the highest that is sustained, before the first that is not, and that one, to a fine step.
 
     Who iterates puts each into its place in `loads`.
     """
     while True:
         broken = next((place for place in range(len(loads)) if not is_sustained(place)), 0)
-        if broken == 0 or loads[broken] <= math.ceil(loads[broken - 1] * STEP):
+        if broken == 0 or loads[broken] <= math.ceil(loads[broken - 1] * FINE_STEP):
             return
         yield round(math.sqrt(loads[broken - 1] * loads[broken]))
 
