@@ -162,6 +162,8 @@ impl Seat<'_> {
         };
         if place.policy != *policy {
             *policy = place.policy;
+            // What it would get back is not its policy any more.
+            shared.rests.end();
             adopt_anew(policy.worker);
         }
         let job = match state.pending.pop() {
@@ -341,6 +343,7 @@ impl Seat<'_> {
                 && place.policy != policy
             {
                 policy = place.policy;
+                shared.rests.end();
                 adopt_anew(policy.mover);
             }
             drop(graph);
