@@ -27,6 +27,8 @@ pub mod tail;
 pub mod writer;
 
 #[cfg(test)]
+mod spare_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;
